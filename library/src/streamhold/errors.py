@@ -191,7 +191,10 @@ class PublishError(StreamholdError):
 
 
 class PublishOutcomeUnknown(PublishError):
-    """The event may or may not have been published: the reply was lost. Publish again only if a duplicate does no harm."""
+    """The event may or may not have been published: the reply was lost.
+
+    Publish again only if a duplicate does no harm.
+    """
 
 
 class LeaseError(StreamholdError):
