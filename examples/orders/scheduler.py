@@ -1,0 +1,30 @@
+"""Run a job on exactly one of many schedulers: `scheduler.py NAME`.
+
+The lease renews itself while the block runs. If this process dies another takes over within the ttl, with a larger
+token: whatever the job writes to can refuse the smaller one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+
+import streamhold
+
+
+async def main(name: str) -> None:
+    async with streamhold.connect() as hub:
+        print(f"{name} is waiting", flush=True)
+        async with hub.hold_lease("jobs/nightly-report", wait=3600, owner=name) as lease:
+            print(f"{name} runs the job with token {lease.token}", flush=True)
+            while True:
+                lease.ensure_held()
+                await asyncio.sleep(0.2)  # stands for one step of the job
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # end as on Ctrl-C: give the lease back
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "scheduler"))
