@@ -17,12 +17,15 @@ WORK_SECONDS = 0.05  # stands for the real work
 
 
 async def main(name: str) -> None:
-    async with streamhold.connect() as hub, asyncio.TaskGroup() as running:
+    async with (
+        streamhold.connect() as hub,
+        asyncio.TaskGroup() as running,
         # At most 20 orders are in work here at once; the rest stays with Redis for the siblings.
-        async with hub.messages("orders", group="billing", max_in_flight=20) as orders:
-            print(f"{name} is ready", flush=True)
-            async for message in orders:
-                running.create_task(handle(hub, name, message))
+        hub.messages("orders", group="billing", max_in_flight=20) as orders,
+    ):
+        print(f"{name} is ready", flush=True)
+        async for message in orders:
+            running.create_task(handle(hub, name, message))
 
 
 async def handle(hub: streamhold.RedisStreamsPubSub, name: str, message: streamhold.Message) -> None:
