@@ -1,0 +1,1 @@
+"""Pure state and decisions: no I/O, no clock, no event loop."""
