@@ -1,11 +1,11 @@
 """Names of the keys in Redis, shared by the library and the operator (C-1, C-4, C-5; design.md section 4).
 
-A stream lives at `<prefix>:<topic>`, a lease at `<prefix>:lease:<key>`: that is the wire contract, and the names are not
-escaped. Whatever else belongs to one of these *main* keys is its *companion*, below `<prefix>:streamhold:<kind>:`, always
-in the main key's cluster slot, so that one script or transaction may touch both.
+A stream lives at `<prefix>:<topic>`, a lease at `<prefix>:lease:<key>`: that is the wire contract, and the names are
+not escaped. Whatever else belongs to one of these *main* keys is its *companion*, below `<prefix>:streamhold:<kind>:`,
+always in the main key's cluster slot, so that one script or transaction may touch both.
 
-Not guaranteed: two different prefixes can make the same key (`a` with the topic `b:c`, `a:b` with the topic `c`). Who owns
-a key is the business of the operator's owner record, which compares whole keys.
+Not guaranteed: two different prefixes can make the same key (`a` with the topic `b:c`, `a:b` with the topic `c`). Who
+owns a key is the business of the operator's owner record, which compares whole keys.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def companion(prefix: str, kind: CompanionKind, key: str) -> str:
         return base + key
     if "}" not in key:
         return f"{base}{{{key}}}"
-    # A closing brace and no tag of its own: no tag made of the key itself can hold it, so a number of that slot stands in.
+    # A closing brace and no tag: the key cannot be made a tag itself, so a number of the same slot stands in.
     return f"{base}{{{_tag_number(key_slot(key))}}}{key}"
 
 
