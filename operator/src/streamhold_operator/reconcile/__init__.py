@@ -1,0 +1,1 @@
+"""One pass over an object: observe, plan, apply, conclude, for each kind."""
