@@ -1,0 +1,1 @@
+"""All input and output of the operator: Redis and the Kubernetes API."""

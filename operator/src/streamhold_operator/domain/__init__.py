@@ -1,0 +1,1 @@
+"""What Streamhold decides: pure functions on plain values. No kopf, no Redis, no clock, no files."""

@@ -1,0 +1,180 @@
+"""CoordinationClient: its ACL user, with exactly the rights of its grants.
+
+A user that exists and does not carry this client's marker is somebody else's: it is never changed and never deleted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from streamhold_operator.domain.acl import MARKER_PREFIX, AclAbilities, UserRule, client_rule, owner_marker
+from streamhold_operator.domain.actions import Action, DeleteUser, RegisterClaim, RemoveClaim, SetUser
+from streamhold_operator.domain.claims import Claim, OwnerRecord, Owners, user_claim
+from streamhold_operator.domain.grants import LeaseGrant, TopicGrant
+from streamhold_operator.domain.outcome import Outcome, Refusal
+
+__all__ = [
+    "Observed",
+    "Plan",
+    "Want",
+    "claims",
+    "conclude",
+    "default_username",
+    "password_digest",
+    "plan",
+    "plan_removal",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Want:
+    """What a CoordinationClient asks for."""
+
+    record: OwnerRecord
+    """With the claims from `claims`."""
+    username: str
+    topics: tuple[TopicGrant, ...] = ()
+    leases: tuple[LeaseGrant, ...] = ()
+    passwords: tuple[str, ...] = ()
+    """`password_digest` of each password that shall work."""
+    database: int = 0
+    enabled: bool = True
+    """False: the user stays but nobody gets in (its connection is no longer allowed, for one)."""
+    provisioned: bool = False
+    """Whether the status says that the user was there before: its absence is a drift, not a beginning."""
+
+    @property
+    def marker(self) -> str:
+        """The ownership marker in the user's rule."""
+        return owner_marker(self.record.cluster, self.record.uid)
+
+    def rule(self, abilities: AclAbilities) -> UserRule:
+        """Return the rule the user shall have."""
+        return client_rule(
+            marker=self.marker,
+            topics=self.topics,
+            leases=self.leases,
+            passwords=self.passwords,
+            abilities=abilities,
+            database=self.database,
+            enabled=self.enabled,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """What is there."""
+
+    owners: Owners
+    user: UserRule | None
+    """None: no such user."""
+    abilities: AclAbilities
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What to do."""
+
+    actions: tuple[Action, ...] = ()
+    again: bool = False
+    """Observe and plan once more after these: a claim is decided only after it was registered."""
+    refusal: Refusal | None = None
+    repairs: tuple[str, ...] = ()
+    """What the actions put right that had been there before."""
+
+
+def claims(username: str) -> tuple[Claim, ...]:
+    """Return what a client claims: its user."""
+    return (user_claim(username),)
+
+
+def default_username(namespace: str, name: str) -> str:
+    """Return the user of a client that names none."""
+    return f"{namespace}.{name}"
+
+
+def password_digest(password: str) -> str:
+    """Return a password as an ACL rule holds it."""
+    return hashlib.sha256(password.encode()).hexdigest()
+
+
+def plan(want: Want, have: Observed) -> Plan:
+    """Return the steps that bring `have` to `want`; none when nothing is to be done."""
+    if want.username == "default":
+        return Plan(refusal=_foreign(want, "is the one that every server has"))
+    if not have.owners.registered(want.record):
+        return Plan(actions=(RegisterClaim(want.record),), again=True)
+    holder = have.owners.holder(want.record)
+    if holder is not None:
+        return Plan(
+            refusal=Refusal(
+                "Conflict",
+                f"The ACL user {want.username!r} belongs to {holder.told(cluster=want.record.cluster)}, which is older;"
+                " this client takes over by itself when that one is deleted, or set another spec.username in a new one",
+            )
+        )
+    if have.user is not None and not _ours(want, have.user, have.owners):
+        return Plan(refusal=_foreign(want, "exists on the server and was not made for this client"))
+    rule = want.rule(have.abilities)
+    if have.user == rule:
+        return Plan()
+    return Plan(actions=(SetUser(username=want.username, rule=rule),), repairs=_repairs(want, have.user, rule))
+
+
+def _ours(want: Want, user: UserRule, owners: Owners) -> bool:
+    """Whether the user is this client's, or one that a client of this cluster left behind: nobody claims it now."""
+    if user.carries(want.marker):
+        return True
+    local = owner_marker(want.record.cluster, "")
+    fields = [marker.removeprefix(MARKER_PREFIX) for marker in user.markers if marker.startswith(local)]
+    return bool(fields) and len(fields) == len(user.markers) and not any(field in owners.records for field in fields)
+
+
+def _repairs(want: Want, found: UserRule | None, rule: UserRule) -> tuple[str, ...]:
+    if not want.provisioned:
+        return ()
+    if found is None:
+        return (f"The ACL user {want.username!r} was gone and is back",)
+    if found.flags or (found.root, found.selectors) != (rule.root, rule.selectors):
+        return (f"The ACL user {want.username!r} had other rights than its grants and has them again",)
+    return ()
+
+
+def plan_removal(want: Want, have: Observed) -> Plan:
+    """Return the steps after which the object leaves no user and no claim behind."""
+    actions: list[Action] = []
+    if have.user is not None and have.user.carries(want.marker):
+        actions.append(DeleteUser(username=want.username, marker=want.marker))
+    field = want.record.field
+    if field in have.owners.records or field in have.owners.unreadable:
+        actions.append(RemoveClaim(field))
+    return Plan(actions=tuple(actions))
+
+
+def conclude(want: Want, todo: Plan, failure: Refusal | None = None) -> Outcome:
+    """Return what the status shall say, `failure` being the first action that failed."""
+    status = {"username": want.username}
+    refusal = todo.refusal or failure
+    if refusal is not None:
+        return Outcome.refused(refusal, status=status)
+    if not want.enabled:
+        message = f"The ACL user {want.username!r} is switched off"
+        return Outcome(ready=False, reason="Suspended", message=message, status=status, repairs=todo.repairs)
+    message = (
+        f"The ACL user {want.username!r} has the rights of {_count(len(want.topics), 'topic')}"
+        f" and {_count(len(want.leases), 'lease policy', 'lease policies')}"
+    )
+    return Outcome(ready=True, reason="Ready", message=message, status=status, repairs=todo.repairs)
+
+
+def _foreign(want: Want, why: str) -> Refusal:
+    return Refusal(
+        "Conflict",
+        f"The ACL user {want.username!r} {why}, so it is left alone; declare a client with another spec.username,"
+        f" or remove that user (ACL DELUSER {want.username})",
+    )
+
+
+def _count(number: int, one: str, many: str | None = None) -> str:
+    return f"{number} {one}" if number == 1 else f"{number} {many or one + 's'}"

@@ -1,0 +1,239 @@
+"""RedisConnection: what a server must be like to be Ready, who may use it, and which keys it gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from streamhold_operator.domain.acl import AclAbilities
+from streamhold_operator.domain.actions import RemoveClaim
+from streamhold_operator.domain.claims import Owners, stale
+from streamhold_operator.domain.outcome import Outcome, Refusal
+
+__all__ = [
+    "AllowedNamespaces",
+    "Endpoint",
+    "Requirement",
+    "ServerFacts",
+    "Topology",
+    "Want",
+    "check",
+    "conclude",
+    "effective_prefix",
+    "namespace_allowed",
+    "parse_endpoint",
+    "plan",
+]
+
+Topology: TypeAlias = Literal["Standalone", "Sentinel", "Cluster"]
+
+DEFAULT_KEY_PREFIX = "streamhold:{namespace}"
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a server listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerFacts:
+    """What a server said of itself. Nothing in it changes while the server runs on."""
+
+    product: str
+    """Redis or Valkey."""
+    version: str
+    run_id: str
+    role: str
+    """master or slave, as INFO says it; sentinel."""
+    mode: str = "standalone"
+    """standalone, cluster or sentinel."""
+    master: str | None = None
+    """host:port of the master, on a replica."""
+    abilities: AclAbilities
+    acl_file: bool | None = None
+    """Whether ACL SAVE keeps users; None: the server would not tell."""
+    default_user_open: bool = False
+    """Whether anybody gets in without a password."""
+    missing_rights: tuple[str, ...] = ()
+    """What the admin user may not do and must."""
+
+    def capabilities(self) -> list[str]:
+        """Return what the status lists."""
+        found = {
+            "AclSelectors": self.abilities.selectors,
+            "ClientSetInfo": self.abilities.client_setinfo,
+            "AclFile": bool(self.acl_file),
+        }
+        return sorted(name for name, there in found.items() if there)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Want:
+    """What a RedisConnection says of its server."""
+
+    endpoint: Endpoint
+    topology: Topology = "Standalone"
+    username: str | None = None
+    """The admin user, for messages."""
+
+
+def check(want: Want, facts: ServerFacts) -> Refusal | None:
+    """Return why a server that answered is not usable; None when it is."""
+    at = str(want.endpoint)
+    if want.topology != "Standalone":
+        return unsupported(want.topology)
+    if facts.mode == "cluster":
+        return Refusal(
+            "WrongTopology",
+            f"{at} runs in Cluster mode but spec.topology is Standalone; name a server outside a Cluster"
+            " (Cluster is not supported yet)",
+        )
+    if facts.mode == "sentinel" or facts.role == "sentinel":
+        return Refusal(
+            "WrongTopology",
+            f"{at} is a Sentinel, not a Redis, but spec.topology is Standalone; name the master it watches"
+            " (Sentinel is not supported yet)",
+        )
+    if facts.role != "master":
+        where = f" of {facts.master}" if facts.master else ""
+        return Refusal("ReadOnly", f"{at} is a replica{where} and refuses writes; name the master in spec.endpoints")
+    if facts.missing_rights:
+        user = want.username or "default"
+        return Refusal(
+            "MissingRights",
+            f"The user {user!r} at {at} lacks rights that the operator needs: {', '.join(facts.missing_rights)};"
+            f" grant them (ACL SETUSER {user} …) or name another user in the Secret of spec.adminSecretRef",
+        )
+    return None
+
+
+def unsupported(topology: str) -> Refusal:
+    """Return the refusal of a topology that is not built yet."""
+    return Refusal(
+        "TopologyNotSupported",
+        f"spec.topology {topology} is not supported by this version yet; use Standalone with the address of a master",
+    )
+
+
+def conclude(want: Want, facts: ServerFacts | None, failure: Refusal | None = None) -> Outcome:
+    """Return what the status shall say.
+
+    Args:
+        want: what was asked for.
+        facts: what the server said, if it came to that.
+        failure: why it did not, or what `check` found.
+    """
+    status = {} if facts is None else _status(facts)
+    if failure is None and facts is not None:
+        failure = check(want, facts)
+    if failure is not None:
+        return Outcome.refused(failure, status=status)
+    if facts is None:
+        raise ValueError("either facts or a failure is needed")
+    warnings = (open_default_user(want.endpoint),) if facts.default_user_open else ()
+    message = f"Logged in to {facts.product} {facts.version} at {want.endpoint}"
+    return Outcome(ready=True, reason="Ready", message=message, status=status, warnings=warnings)
+
+
+def open_default_user(endpoint: Endpoint) -> str:
+    """Return the warning about a server that lets anybody in."""
+    return (
+        f"The default user of {endpoint} is open: whoever reaches the port has its rights without a password, and"
+        " grants mean nothing; close it (ACL SETUSER default off, or a requirepass)"
+    )
+
+
+def _status(facts: ServerFacts) -> dict[str, object]:
+    return {
+        "server": {"product": facts.product, "version": facts.version},
+        "nodes": 1,
+        "capabilities": facts.capabilities(),
+    }
+
+
+def plan(
+    owners: Owners, *, cluster: str, alive: Collection[str], namespaces: Collection[str] | None
+) -> tuple[RemoveClaim, ...]:
+    """Return the removal of claims that nobody stands behind any more: their objects went while nobody watched."""
+    return tuple(RemoveClaim(field) for field in stale(owners, cluster=cluster, alive=alive, namespaces=namespaces))
+
+
+def parse_endpoint(text: str) -> Endpoint:
+    """Read `host:port`, `[ipv6]:port` or a host alone.
+
+    Raises:
+        Refusal: it is none of these.
+    """
+    host, colon, port = text.rpartition(":")
+    if not colon or "]" in port:
+        host, port = text, "6379"
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
+        raise Refusal("Unreachable", f"The endpoint {text!r} is not host:port; correct spec.endpoints")
+    return Endpoint(host, int(port))
+
+
+def effective_prefix(key_prefix: str | None, namespace: str) -> str:
+    """Return the key prefix for the objects of a namespace."""
+    return (key_prefix or DEFAULT_KEY_PREFIX).replace("{namespace}", namespace)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requirement:
+    """One of a label selector's matchExpressions."""
+
+    key: str
+    operator: str
+    """In, NotIn, Exists or DoesNotExist."""
+    values: tuple[str, ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether labels fulfil it, by the rules of Kubernetes."""
+        there = self.key in labels
+        match self.operator:
+            case "In":
+                return there and labels[self.key] in self.values
+            case "NotIn":
+                return not there or labels[self.key] not in self.values
+            case "Exists":
+                return there
+            case "DoesNotExist":
+                return not there
+            case _:
+                return False  # what is not understood allows nothing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllowedNamespaces:
+    """Which namespaces may use an object."""
+
+    source: str = "Same"
+    """Same, All or Selector."""
+    match_labels: Mapping[str, str] = field(default_factory=dict)
+    match_expressions: tuple[Requirement, ...] = ()
+
+
+def namespace_allowed(rule: AllowedNamespaces, *, owner: str, user: str, labels: Mapping[str, str] | None) -> bool:
+    """Whether an object in the namespace `user` may use one in the namespace `owner`.
+
+    Args:
+        rule: allowedNamespaces of the object that is used.
+        owner: its own namespace, which is always allowed.
+        user: the namespace of the object that uses it.
+        labels: of that namespace; None when it is not known, which a selector does not match.
+    """
+    if user == owner or rule.source == "All":
+        return True
+    if rule.source != "Selector" or labels is None:
+        return False
+    return all(labels.get(key) == value for key, value in rule.match_labels.items()) and all(
+        requirement.matches(labels) for requirement in rule.match_expressions
+    )
