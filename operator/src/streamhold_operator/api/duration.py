@@ -1,7 +1,7 @@
 """Durations as the custom resources write them: `250ms`, `30s`, `15m`, `1h30m`.
 
 A duration is whole numbers with the units h, m, s, ms, each at most once and the largest first. That is a subset of
-what the API server's CEL `duration()` reads, so the rules in the CRDs and this module agree on every accepted text. Pure.
+what the API server's CEL `duration()` reads, so the CRDs' rules and this module agree on every accepted text. Pure.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def duration_rule(low: str, high: str, *, zero: str | None = None) -> Cel:
     )
 
 
-_duration_field = Field(min_length=1, max_length=duration.MAX_LENGTH)
+_duration_field = Field(max_length=duration.MAX_LENGTH)
 
 IdleTtl = Annotated[str, _duration_field, duration_rule("1s", "87600h", zero="never")]
 ReclaimInterval = Annotated[str, _duration_field, duration_rule("100ms", "24h", zero="off")]
@@ -65,7 +65,7 @@ DeletionWait = Annotated[str, _duration_field, duration_rule("1s", "24h", zero="
 
 ObjectName = Annotated[
     str,
-    Field(min_length=1, max_length=253),
+    Field(max_length=253),
     Cel(
         matches(f"^{_DNS_SUBDOMAIN}$"),
         "must be an object's name: lower-case letters, digits, '-' and '.', with a letter or digit at both ends",
@@ -73,7 +73,7 @@ ObjectName = Annotated[
 ]
 NamespaceName = Annotated[
     str,
-    Field(min_length=1, max_length=63),
+    Field(max_length=63),
     Cel(
         matches(f"^{_DNS_LABEL}$"),
         "must be a namespace's name: lower-case letters, digits and '-', with a letter or digit at both ends",
@@ -81,12 +81,12 @@ NamespaceName = Annotated[
 ]
 SecretKey = Annotated[
     str,
-    Field(min_length=1, max_length=253),
+    Field(max_length=253),
     Cel(matches("^[-._a-zA-Z0-9]+$"), "must be the key of an entry in a Secret: letters, digits, '-', '_' and '.'"),
 ]
 Endpoint = Annotated[
     str,
-    Field(min_length=3, max_length=262),
+    Field(max_length=262),
     Cel(
         f"{matches(_ENDPOINT)} && (!self.startsWith('[') || isIP(self.substring(1, self.lastIndexOf(']'))))",
         "must be host:port, port 1 to 65535, such as redis.example.com:6379, 10.0.0.7:6379 or [2001:db8::7]:6379",
@@ -94,7 +94,7 @@ Endpoint = Annotated[
 ]
 KeyPrefix = Annotated[
     str,
-    Field(min_length=1, max_length=128),
+    Field(max_length=128),
     Cel(
         matches(rf"^({_LEGAL}|\{{namespace\}})+$"),
         "must have no whitespace, control characters, glob characters (* ? [ ] \\) or braces other than {namespace}",
@@ -103,7 +103,7 @@ KeyPrefix = Annotated[
 ]
 TopicName = Annotated[
     str,
-    Field(min_length=1, max_length=253),
+    Field(max_length=253),
     Cel(
         matches(f"^{_LEGAL}+$"),
         "must have no whitespace, control characters, glob characters (* ? [ ] \\) or braces",
@@ -115,7 +115,7 @@ TopicName = Annotated[
 ]
 TopicPrefix = Annotated[
     str,
-    Field(min_length=1, max_length=253),
+    Field(max_length=253),
     Cel(
         matches(f"^{_LEGAL}+$"),
         "must have no whitespace, control characters, glob characters (* ? [ ] \\) or braces",
@@ -127,7 +127,7 @@ TopicPrefix = Annotated[
 ]
 LeaseKeys = Annotated[
     str,
-    Field(min_length=1, max_length=254),
+    Field(max_length=254),
     Cel(
         matches(f"^{_LEGAL}+$"),
         "must have no whitespace, control characters, glob characters (* ? [ ] \\) or braces",
@@ -135,13 +135,13 @@ LeaseKeys = Annotated[
 ]
 GroupName = Annotated[
     str,
-    Field(min_length=1, max_length=128),
+    Field(max_length=128),
     Cel(matches(r"^[^\s\p{Z}\p{C}]+$"), "must have no whitespace or control characters"),
     Cel("!self.startsWith('__fanout-')", "must not start with '__fanout-', which names private groups of subscribers"),
 ]
 AclUsername = Annotated[
     str,
-    Field(min_length=1, max_length=256),
+    Field(max_length=256),
     Cel(
         matches(r"""^[^\s\p{Z}\p{C}"\\]+$""") + """ && !self.contains("'")""",
         "must have no whitespace, control characters, quotes or backslashes",
@@ -150,7 +150,7 @@ AclUsername = Annotated[
 ]
 ServerName = Annotated[
     str,
-    Field(min_length=1, max_length=253),
+    Field(max_length=253),
     Cel(
         f"{matches(f'^{_HOST}$')} || isIP(self)",
         "must be the host name or IP address that the server's certificate names",
@@ -158,12 +158,12 @@ ServerName = Annotated[
 ]
 MasterName = Annotated[
     str,
-    Field(min_length=1, max_length=128),
+    Field(max_length=128),
     Cel(matches("^[-._a-zA-Z0-9]+$"), "must be the name of a master in Sentinel: letters, digits, '-', '_' and '.'"),
 ]
 QualifiedName = Annotated[
     str,
-    Field(min_length=1, max_length=317),
+    Field(max_length=317),
     Cel(
         matches(f"^({_DNS_SUBDOMAIN}/)?{_LABEL_NAME}$"),
         "must be a label key: an optional DNS prefix and '/', then up to 63 letters, digits, '-', '_' and '.'",

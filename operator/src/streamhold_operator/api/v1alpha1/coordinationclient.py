@@ -26,9 +26,10 @@ from streamhold_operator.api.markers import LIST_ATOMIC, LIST_SET, Cel, immutabl
 
 DEFAULT_OVERLAP_MS = 3_600_000
 
+# `namespace` is a reserved word of CEL, which the API server escapes.
 _SAME_REFERENCE = (
-    "one.name == other.name"
-    " && (has(one.namespace) ? one.namespace : '') == (has(other.namespace) ? other.namespace : '')"
+    "one.name == other.name && (has(one.__namespace__) ? one.__namespace__ : '')"
+    " == (has(other.__namespace__) ? other.__namespace__ : '')"
 )
 _DISTINCT = f"self.all(one, self.exists_one(other, {_SAME_REFERENCE}))"
 
