@@ -1,0 +1,577 @@
+"""One connection to Redis that many callers share: multiplexed, pipelined, answered in order.
+
+Commands of one turn of the event loop leave in one write; replies go to the callers in the order of the commands. The
+slot of a caller that gave up stays in its place and its reply is dropped, so no reply ever reaches another caller.
+
+A link lives once: when it is lost it stays lost (`line.py` makes the next one), and no command is ever sent twice. What
+a loss means for a command is exact in one direction: `LinkLost.sent` False means it certainly did not leave.
+
+This is the per-message path. It uses futures and timers of asyncio itself: an anyio cancel scope per command costs more
+than the whole command does here (see benchmarks/).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import socket
+import ssl
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, cast
+
+import anyio
+import anyio.to_thread
+import hiredis
+
+__all__ = [
+    "Arg",
+    "Credentials",
+    "DeadlinePassed",
+    "Endpoint",
+    "Link",
+    "LinkLost",
+    "NotAtomic",
+    "Reply",
+    "ReplyError",
+    "StaticCredentials",
+]
+
+Arg: TypeAlias = str | bytes | int | float
+Reply: TypeAlias = Any
+"""bytes, int, None, or a list of these (and, inside a list, of `ReplyError`)."""
+Credentials: TypeAlias = Callable[[], tuple[str | None, str | None]]
+"""Read anew at each connect, in a worker thread: (user name, password)."""
+
+_pack: Callable[[tuple[Arg, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]  # its stub takes one word
+_NOTHING_YET = object()
+_FOREVER = math.inf
+# A deadline that passes in silence condemns the link; a silence shorter than this is a hiccup, whatever the deadline.
+_SILENCE_OF_A_HICCUP = 1.0
+# Deadlines are looked at no more often than this, so that thousands of different ones cost no scan each.
+_TIMER_GRAIN = 0.005
+_CLOSE_GRACE = 1.0
+_WRITE_BUFFER = 1 << 20
+
+
+class ReplyError(Exception):
+    """An error reply of the server."""
+
+    code: str
+    """Its first word, e.g. `WRONGTYPE`."""
+    message: str
+    """The whole text."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = message.partition(" ")[0]
+
+
+class NotAtomic(Exception):
+    """MULTI was refused but commands after it were taken: they ran one by one."""
+
+    def __init__(self, refusal: ReplyError) -> None:
+        super().__init__(refusal.message)
+        self.refusal = refusal
+
+
+class LinkLost(Exception):
+    """The link ended before the reply came."""
+
+    sent: bool
+    """False: the command certainly did not leave. True: it may have been executed."""
+
+    def __init__(self, reason: str, *, sent: bool) -> None:
+        super().__init__(reason)
+        self.sent = sent
+
+
+class DeadlinePassed(Exception):
+    """The caller's deadline passed before the reply came; the link may be well."""
+
+    sent: bool
+    """As `LinkLost.sent`."""
+
+    def __init__(self, *, sent: bool) -> None:
+        super().__init__("no reply within the deadline" if sent else "could not be sent within the deadline")
+        self.sent = sent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """Where a server listens and which of its databases is meant."""
+
+    host: str = "localhost"
+    port: int = 6379
+    database: int = 0
+    tls: ssl.SSLContext | None = None
+    server_name: str | None = None
+    """The name that the server's certificate must bear; `host` unless set."""
+    path: str | None = None
+    """A Unix socket to use instead of host and port."""
+
+    def __str__(self) -> str:
+        if self.path is not None:
+            return f"unix:{self.path}/{self.database}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}/{self.database}"
+
+
+@dataclass(frozen=True, slots=True)
+class StaticCredentials:
+    """Credentials that never change, read without a thread."""
+
+    username: str | None = None
+    password: str | None = None
+
+    def __call__(self) -> tuple[str | None, str | None]:
+        return self.username, self.password
+
+    def __repr__(self) -> str:
+        return f"StaticCredentials({self.username!r}, …)"
+
+
+# What waits for a reply: the caller's future, its deadline, how many replies it takes. A plain tuple: an object of our
+# own costs a third of the whole submit.
+_Slot: TypeAlias = tuple["asyncio.Future[Any]", float, int]
+
+
+class Link(asyncio.Protocol):
+    """One connection, from `connect` to its loss."""
+
+    full: bool
+    """Whether a caller should wait for `room` before it submits."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        credentials: Credentials,
+        *,
+        name: str,
+        connect_timeout: float = 5.0,
+        silence_limit: float | None = 5.0,
+        max_queued: int = 16_384,
+        max_queued_bytes: int = 16 << 20,
+        on_lost: Callable[[Link], None] | None = None,
+    ) -> None:
+        """Describe the link; `connect` opens it.
+
+        Args:
+            endpoint: where to.
+            credentials: asked once, while connecting.
+            name: what CLIENT LIST shows.
+            connect_timeout: seconds for the address look-up, TCP, TLS and the handshake together.
+            silence_limit: seconds without a byte while replies are due after which the link counts as dead; None
+                leaves that to the deadlines (for commands that block at the server).
+            max_queued: unanswered commands after which the link is `full`.
+            max_queued_bytes: bytes not yet written after which the link is `full`.
+            on_lost: called once, when the link is not usable any more.
+        """
+        self.endpoint = endpoint
+        self.full = False
+        self._credentials = credentials
+        self._name = name
+        self._connect_timeout = connect_timeout
+        self._silence_limit = _FOREVER if silence_limit is None else silence_limit
+        self._max_queued, self._max_queued_bytes = max_queued, max_queued_bytes
+        self._on_lost = on_lost
+
+        self._loop = asyncio.get_running_loop()
+        self._reader = hiredis.Reader(replyError=ReplyError, notEnoughData=_NOTHING_YET, errors="replace")
+        self._transport: asyncio.Transport | None = None
+        self._gone: asyncio.Future[None] | None = None
+        self._lost: str | None = None
+        self._retiring = False
+        self._paused = False
+
+        self._queue: deque[tuple[bytes, _Slot]] = deque()  # accepted, not written
+        self._queued_bytes = 0
+        self._pending: deque[_Slot] = deque()  # written, not answered, in this order
+        self._collected: list[Reply] = []  # replies of the transaction at the head of `_pending`
+        self._flush_is_due = False
+        self._waiters: deque[asyncio.Future[None]] = deque()  # callers waiting for room, in this order
+        self._admitted = 0  # callers told that there is room who did not submit yet
+
+        self._nearest_deadline = _FOREVER
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = _FOREVER
+        self._busy_since = 0.0
+        self._heard_at = 0.0
+
+    # ---- opening and closing ----
+
+    @property
+    def usable(self) -> bool:
+        """Whether commands can be submitted."""
+        return self._transport is not None and self._lost is None and not self._retiring
+
+    @property
+    def unanswered(self) -> int:
+        """How many commands were accepted and not answered."""
+        return len(self._queue) + len(self._pending)
+
+    async def connect(self) -> None:
+        """Open the connection and shake hands.
+
+        Raises:
+            OSError: it could not be opened in time (also `TimeoutError`, `ssl.SSLError`).
+            ReplyError: the server refused the credentials or the database.
+            LinkLost: the server closed it during the handshake.
+        """
+        try:
+            with anyio.fail_after(self._connect_timeout):
+                username, password = await self._read_credentials()
+                await self._open()
+                await self._shake_hands(username, password)
+        except BaseException as exc:
+            self._lose(f"connecting failed: {exc!r}")
+            raise
+
+    async def _read_credentials(self) -> tuple[str | None, str | None]:
+        if isinstance(self._credentials, StaticCredentials):
+            return self._credentials()
+        # They may come from a mounted file or a token service: reading must not hold up the loop.
+        return await anyio.to_thread.run_sync(self._credentials, abandon_on_cancel=True)
+
+    async def _open(self) -> None:
+        endpoint = self.endpoint
+        name = (endpoint.server_name or endpoint.host) if endpoint.tls is not None else None
+        if endpoint.path is not None:
+            await self._loop.create_unix_connection(lambda: self, endpoint.path, ssl=endpoint.tls, server_hostname=name)
+        else:
+            await self._loop.create_connection(
+                lambda: self, endpoint.host, endpoint.port, ssl=endpoint.tls, server_hostname=name
+            )
+
+    async def _shake_hands(self, username: str | None, password: str | None) -> None:
+        steps: list[tuple[Arg, ...]] = []
+        if password is not None or username is not None:
+            steps.append(("AUTH", password or "") if username is None else ("AUTH", username, password or ""))
+        if self.endpoint.database:
+            steps.append(("SELECT", self.endpoint.database))
+        steps.append(("CLIENT", "SETNAME", self._name))
+        *needed, named = await asyncio.gather(*(self.submit(step) for step in steps), return_exceptions=True)
+        for answer in needed:
+            if isinstance(answer, BaseException):
+                raise answer
+        # A name is a courtesy: an ACL or an old server may refuse it. But it may also be the first command of the
+        # connection, and then its refusal says that we may not be here at all.
+        if isinstance(named, ReplyError) and named.code not in {"NOAUTH", "DENIED"}:
+            if "max number of clients" in named.message:
+                raise named
+            return
+        if isinstance(named, BaseException):
+            raise named
+
+    def retire(self) -> None:
+        """Take no more commands and close when the last reply is in."""
+        if self.usable:
+            self._retiring = True
+            self._notify_lost()
+            self._close_if_done()
+
+    async def aclose(self) -> None:
+        """Close now; what is unanswered fails with `LinkLost`. Ends within a second, whatever the server does."""
+        self._lose("closed by this process")
+        if self._gone is not None and not self._gone.done():
+            with anyio.move_on_after(_CLOSE_GRACE):
+                await asyncio.shield(self._gone)
+        if self._transport is not None:
+            self._transport.abort()
+
+    # ---- commands ----
+
+    def submit(self, args: tuple[Arg, ...], deadline: float = _FOREVER) -> asyncio.Future[Reply]:
+        """Accept one command; it leaves at the end of this turn of the loop.
+
+        Args:
+            args: the command and its arguments.
+            deadline: on the loop's clock; then the future fails with `DeadlinePassed`.
+
+        Returns:
+            A future with the reply. It fails with `ReplyError`, `LinkLost` or `DeadlinePassed`. Cancelling it before
+            the command left takes the command back; later it only drops the reply.
+        """
+        future: asyncio.Future[Reply] = self._loop.create_future()
+        self._accept(_pack(args), (future, deadline, 1))
+        return future
+
+    def submit_packed(self, data: bytes, deadline: float = _FOREVER) -> asyncio.Future[Reply]:
+        """Accept one command that is already in wire format: for callers that send the same command again and again."""
+        future: asyncio.Future[Reply] = self._loop.create_future()
+        self._accept(data, (future, deadline, 1))
+        return future
+
+    def submit_transaction(
+        self, commands: Iterable[Sequence[Arg]], deadline: float = _FOREVER
+    ) -> asyncio.Future[list[Reply]]:
+        """Accept commands that run as one atomic step (MULTI … EXEC), with no other command between them.
+
+        Returns:
+            A future with the replies; an error while running is a `ReplyError` among them. It fails as `submit` says,
+            and with the first real error when the server refused to queue one (then none ran).
+        """
+        parts = [
+            b"*1\r\n$5\r\nMULTI\r\n",
+            *map(_pack, map(tuple, commands)),
+            b"*1\r\n$4\r\nEXEC\r\n",
+        ]
+        future: asyncio.Future[list[Reply]] = self._loop.create_future()
+        self._accept(b"".join(parts), (future, deadline, len(parts)))
+        return future
+
+    def _accept(self, data: bytes, slot: _Slot) -> None:
+        if self._transport is None or self._lost is not None:
+            slot[0].set_exception(LinkLost(self._lost or "not connected", sent=False))
+            return
+        self._queue.append((data, slot))
+        self._queued_bytes += len(data)
+        if slot[1] < self._nearest_deadline:
+            self._nearest_deadline = slot[1]
+        if self._admitted:
+            self._admitted -= 1
+        if len(self._queue) + len(self._pending) >= self._max_queued or self._queued_bytes >= self._max_queued_bytes:
+            self.full = True
+        if not self._flush_is_due:
+            self._flush_is_due = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        """Write what was accepted: one write for all of a turn."""
+        self._flush_is_due = False
+        transport = self._transport
+        if transport is None or self._lost is not None:
+            return
+        now = self._loop.time()
+        if not self._paused and not transport.is_closing():
+            pending = self._pending
+            if not pending:
+                self._busy_since = now
+            chunks = []
+            for data, slot in self._queue:
+                if not slot[0].done():  # given up before it left: never send it
+                    chunks.append(data)
+                    pending.append(slot)
+            self._queue.clear()
+            self._queued_bytes = 0
+            if chunks:
+                transport.write(b"".join(chunks) if len(chunks) > 1 else chunks[0])
+            if self.full or self._waiters:
+                self._make_room()
+        due = min(self._nearest_deadline, now + self._silence_limit)
+        if due < self._timer_at:
+            self._arm(due)
+
+    async def room(self) -> None:
+        """Wait, first come first served, until the link is not full."""
+        if not self.full and not self._waiters:
+            return
+        if self._lost is not None:
+            raise LinkLost(self._lost, sent=False)
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        self._waiters.append(waiter)
+        self.full = True  # later callers queue up behind this one
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled():
+                self._admitted -= 1
+                self._make_room()
+            raise
+
+    def _make_room(self) -> None:
+        waiters = self._waiters
+        room = self._max_queued - self.unanswered - self._admitted
+        if self._queued_bytes >= self._max_queued_bytes:
+            room = 0
+        while waiters and room > 0:
+            waiter = waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                self._admitted += 1
+                room -= 1
+        self.full = bool(waiters) or room <= 0
+
+    # ---- what the transport tells ----
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._gone = self._loop.create_future()
+        self._transport.set_write_buffer_limits(high=_WRITE_BUFFER)
+        self._heard_at = self._loop.time()
+        _watch_for_a_dead_peer(transport.get_extra_info("socket"))
+
+    def pause_writing(self) -> None:
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        self._paused = False
+        self._flush()
+
+    def data_received(self, data: bytes) -> None:
+        if self._lost is not None:
+            return
+        self._heard_at = self._loop.time()
+        reader, pending = self._reader, self._pending
+        try:
+            reader.feed(data)
+            while (reply := reader.gets()) is not _NOTHING_YET:
+                if not pending:
+                    self._lose(f"the server sent a reply that nothing asked for: {reply!r:.80}")
+                    return
+                future, _, replies = slot = pending.popleft()
+                if replies != 1:
+                    self._collect(slot, reply)
+                elif not future.done():
+                    if type(reply) is ReplyError:
+                        future.set_exception(reply)
+                    else:
+                        future.set_result(reply)
+        except (hiredis.ProtocolError, UnicodeError) as exc:
+            self._lose(f"the server does not speak the Redis protocol: {exc}")
+            return
+        if self.full or self._waiters:
+            self._make_room()
+        if self._retiring:
+            self._close_if_done()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._lose(f"connection lost: {exc}" if exc is not None else "the server closed the connection")
+        if self._gone is not None and not self._gone.done():
+            self._gone.set_result(None)
+
+    # ---- transactions ----
+
+    def _collect(self, slot: _Slot, reply: Reply) -> None:
+        """Add one reply to the transaction at the head; settle it with the last."""
+        future, _, count = slot
+        collected = self._collected
+        collected.append(reply)
+        if len(collected) < count:
+            self._pending.appendleft(slot)
+            return
+        self._collected = []
+        multi, *queued, executed = collected
+        error: Exception | None = None
+        refused = [answer for answer in queued if isinstance(answer, ReplyError)]
+        if isinstance(multi, ReplyError):
+            error = multi if len(refused) == len(queued) else NotAtomic(multi)
+        elif refused:
+            error = refused[0]
+        elif isinstance(executed, ReplyError):
+            error = executed
+        if not future.done():
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(executed)
+        if isinstance(executed, ReplyError) and executed.code != "EXECABORT":
+            # The server may still be collecting commands: everything after this would be queued, not run.
+            self._lose(f"EXEC was refused: {executed.message}")
+
+    # ---- deadlines and silence ----
+
+    def _arm(self, at: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = at
+        self._timer = self._loop.call_at(at, self._check_the_time)
+
+    def _check_the_time(self) -> None:
+        """Fail what is overdue; give the link up when it was silent for too long."""
+        self._timer, self._timer_at = None, _FOREVER
+        now = self._loop.time()
+        overdue = self._fail_overdue(now)
+        if not self._pending and not self._queue:
+            return
+        if self._pending:
+            silent_for = now - max(self._heard_at, self._busy_since)
+            limit = min(self._silence_limit, _SILENCE_OF_A_HICCUP) if overdue else self._silence_limit
+            if silent_for >= limit:
+                self._lose(f"no byte from the server for {silent_for:.1f} s while replies were due")
+                return
+            heard = max(self._heard_at, self._busy_since) + self._silence_limit
+        else:
+            heard = now + self._silence_limit
+        due = min(self._nearest_deadline, heard)
+        if due < _FOREVER:
+            self._arm(max(due, now + _TIMER_GRAIN))
+
+    def _fail_overdue(self, now: float) -> bool:
+        """Fail every command whose deadline has passed; whether one of them had been sent."""
+        nearest = _FOREVER
+        sent_one = False
+        for future, deadline, _ in self._pending:
+            if future.done():
+                continue
+            if deadline <= now:
+                future.set_exception(DeadlinePassed(sent=True))
+                sent_one = True
+            elif deadline < nearest:
+                nearest = deadline
+        for _, (future, deadline, _) in self._queue:
+            if future.done():
+                continue
+            if deadline <= now:
+                future.set_exception(DeadlinePassed(sent=False))
+            elif deadline < nearest:
+                nearest = deadline
+        self._nearest_deadline = nearest
+        return sent_one
+
+    # ---- the end ----
+
+    def _close_if_done(self) -> None:
+        if not self._pending and not self._queue:
+            self._lose("retired")
+
+    def _lose(self, reason: str) -> None:
+        """End the link: fail what is unanswered, tell the owner, close the connection. The first reason counts."""
+        if self._lost is not None:
+            return
+        self._lost = reason
+        if self._timer is not None:
+            self._timer.cancel()
+        idle = not self._pending and not self._queue
+        for slots, sent in ((self._pending, True), ([slot for _, slot in self._queue], False)):
+            for future, _, _ in slots:
+                if not future.done():
+                    future.set_exception(LinkLost(reason, sent=sent))
+        self._pending.clear()
+        self._queue.clear()
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_exception(LinkLost(reason, sent=False))
+        self._waiters.clear()
+        self._notify_lost()
+        if self._transport is not None:
+            # `close` waits until everything is written, which a dead peer never lets happen.
+            if idle and not self._transport.get_write_buffer_size():
+                self._transport.close()
+            else:
+                self._transport.abort()
+
+    def _notify_lost(self) -> None:
+        told, self._on_lost = self._on_lost, None
+        if told is not None:
+            told(self)
+
+
+def _watch_for_a_dead_peer(sock: Any) -> None:
+    """Let the kernel notice a peer that vanished while the link is idle, without sending commands."""
+    if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    # Not every platform has each of these, and none is needed for correctness.
+    for level, option, value in (
+        (socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
+        (socket.IPPROTO_TCP, "TCP_KEEPIDLE", 15),
+        (socket.IPPROTO_TCP, "TCP_KEEPINTVL", 5),
+        (socket.IPPROTO_TCP, "TCP_KEEPCNT", 3),
+    ):
+        number = getattr(socket, option, None)
+        if number is not None:
+            with contextlib.suppress(OSError):
+                sock.setsockopt(level, number, value)
