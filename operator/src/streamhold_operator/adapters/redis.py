@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from streamhold_operator.api.v1alpha1.redisconnection import Topology
 from streamhold_operator.domain.acl import UserRule
 from streamhold_operator.domain.actions import Action
 from streamhold_operator.domain.claims import Owners
-from streamhold_operator.domain.connection import Endpoint, ServerFacts, Topology
+from streamhold_operator.domain.connection import Endpoint, ServerFacts
 from streamhold_operator.domain.outcome import Refusal
 from streamhold_operator.domain.topic import StreamState
 
@@ -31,7 +32,7 @@ class AdminTarget:
     """Where and as whom to log in. Equal targets may share a RedisAdmin; a changed one needs a new RedisAdmin."""
 
     endpoint: Endpoint
-    topology: Topology = "Standalone"
+    topology: Topology = Topology.STANDALONE
     database: int = 0
     username: str | None = None
     password: str | None = field(default=None, repr=False)
@@ -52,6 +53,8 @@ class Snapshot:
     """By key; every key that was asked for."""
     users: Mapping[str, UserRule | None]
     """By name; every user that was asked for. None: there is no such user."""
+    failures: Mapping[str, Refusal] = field(default_factory=dict)
+    """By key or user name: what could not be read though the server answered; it is missing above."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +84,12 @@ class RedisAdmin:
         """
         raise NotImplementedError
 
-    async def observe(self, topic_keys: Collection[str] = (), usernames: Collection[str] = ()) -> Snapshot:
+    async def observe(self, streams: Mapping[str, Collection[str]], usernames: Collection[str] = ()) -> Snapshot:
         """Read the owner record and these streams and users in one batch. Writes nothing.
+
+        Args:
+            streams: the keys to look at, each with its declared groups, whose checkpoints are remembered.
+            usernames: the ACL users to look at.
 
         Raises:
             Refusal: the server could not be asked.

@@ -16,7 +16,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from streamhold.keys import companion_pattern, companion_patterns, family_pattern, floor_key, glob_escape
-from streamhold_operator.domain.grants import Access, LeaseGrant, TopicGrant
+from streamhold_operator.api.v1alpha1.coordinationclient import Access
+from streamhold_operator.domain.grants import LeaseGrant, TopicGrant
 
 __all__ = ["MARKER_PREFIX", "AclAbilities", "Rights", "UserRule", "client_rule", "owner_marker"]
 
@@ -146,22 +147,24 @@ def client_rule(
         passwords: SHA-256 of each password that shall work, in hex.
         abilities: what the server can express.
         database: of the connection; another than 0 has to be selected.
-        enabled: False keeps the user but lets nobody in.
+        enabled: False takes all rights away, also from connections that are open, and keeps the user.
     """
+    channels = frozenset({marker})
+    if not enabled:
+        return UserRule(enabled=False, passwords=frozenset(passwords), root=Rights(channels=channels))
     commands = set(_CONNECTION)
     if abilities.client_setinfo:
         commands.add("client|setinfo")
     if database != 0:
         commands.add("select")
     granted = [rights for rights in _granted(topics, leases) if rights.keys]
-    channels = frozenset({marker})
     if abilities.selectors:
         root, selectors = Rights(frozenset(commands), frozenset(), channels), frozenset(granted)
     else:
         every = commands.union(*(rights.commands for rights in granted))
         keys = frozenset[str]().union(*(rights.keys for rights in granted))
         root, selectors = Rights(_without_covered(every), keys, channels), frozenset()
-    return UserRule(enabled=enabled, passwords=frozenset(passwords), root=root, selectors=selectors)
+    return UserRule(enabled=True, passwords=frozenset(passwords), root=root, selectors=selectors)
 
 
 def _granted(topics: Sequence[TopicGrant], leases: Sequence[LeaseGrant]) -> list[Rights]:
@@ -169,9 +172,11 @@ def _granted(topics: Sequence[TopicGrant], leases: Sequence[LeaseGrant]) -> list
         return [topic for topic in topics if access in topic.access]
 
     return [
-        Rights(_PUBLISH, frozenset(f"~{_main(topic)}" for topic in of("Publish"))),
-        Rights(_CONSUME, frozenset(f"~{pattern}" for topic in of("Consume") for pattern in _with_companions(topic))),
-        Rights(_MANAGE, frozenset(f"~{pattern}" for topic in of("Manage") for pattern in _with_companions(topic))),
+        Rights(_PUBLISH, frozenset(f"~{_main(topic)}" for topic in of(Access.PUBLISH))),
+        Rights(
+            _CONSUME, frozenset(f"~{pattern}" for topic in of(Access.CONSUME) for pattern in _with_companions(topic))
+        ),
+        Rights(_MANAGE, frozenset(f"~{pattern}" for topic in of(Access.MANAGE) for pattern in _with_companions(topic))),
         Rights(_LEASE, frozenset(f"~{pattern}" for lease in leases for pattern in _lease_patterns(lease))),
     ]
 

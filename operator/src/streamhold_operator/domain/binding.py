@@ -11,14 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from streamhold_operator.domain.connection import Endpoint, Topology
-from streamhold_operator.domain.grants import Group, LeaseGrant, TopicGrant
+from streamhold_operator.api.v1alpha1.coordinationclient import Access
+from streamhold_operator.api.v1alpha1.redisconnection import Topology
+from streamhold_operator.domain.connection import Endpoint
+from streamhold_operator.domain.grants import LeaseGrant, TopicGrant
 
-__all__ = ["SECRET_TYPE", "BindingConnection", "binding_data", "binding_labels", "default_secret_name"]
+__all__ = ["SECRET_TYPE", "BindingConnection", "binding_data", "binding_labels"]
 
 SECRET_TYPE = "servicebinding.io/redis"
 VERSION = 1
-_ACCESS_ORDER = ("Publish", "Consume", "Manage")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,18 +27,13 @@ class BindingConnection:
     """The connection as pods see it."""
 
     endpoints: tuple[Endpoint, ...]
-    topology: Topology = "Standalone"
+    topology: Topology = Topology.STANDALONE
     database: int = 0
     tls: bool = False
     server_name: str | None = None
     """The name in the server's certificate, where it is not the host."""
     ca: bytes | None = None
     """CA certificates in PEM; only with TLS."""
-
-
-def default_secret_name(client: str) -> str:
-    """Return the name of a client's Secret where the spec names none."""
-    return f"{client}-streamhold"
 
 
 def binding_labels(client: str) -> dict[str, str]:
@@ -87,7 +83,7 @@ def _document(
         "version": VERSION,
         "client": {"namespace": namespace, "name": client},
         "connection": {
-            "topology": connection.topology,
+            "topology": connection.topology.value,
             "endpoints": [str(endpoint) for endpoint in connection.endpoints],
             "database": connection.database,
             "tls": {"serverName": connection.server_name} if connection.tls else None,
@@ -103,38 +99,36 @@ def _by_name(entry: Mapping[str, object]) -> tuple[str, bool]:
 
 
 def _topic(topic: TopicGrant, namespace: str) -> dict[str, object]:
-    settings = topic.settings
+    spec = topic.spec
     return {
         "name": topic.name_for(namespace),
         "topic": topic.topic,
         "prefix": topic.prefix,
         "family": topic.family,
-        "access": [access for access in _ACCESS_ORDER if access in topic.access],
-        "maxLength": settings.max_length,
-        "idleTtlMs": settings.idle_ttl_ms,
-        "reclaimIntervalMs": settings.reclaim_interval_ms,
-        "reclaimMinIdleMs": settings.reclaim_min_idle_ms,
-        "maxDeliveryAttempts": settings.max_delivery_attempts,
-        "inFlightTimeoutMs": settings.in_flight_timeout_ms,
-        "deadLetter": {"enabled": settings.dead_letter.enabled, "maxLength": settings.dead_letter.max_length},
-        "groups": [{"name": group.name, "startFrom": group.start_from} for group in _groups(topic)],
+        "access": [access.value for access in Access if access in topic.access],
+        "maxLength": spec.max_length,
+        "idleTtlMs": spec.idle_ttl_ms,
+        "reclaimIntervalMs": spec.reclaim.interval_ms,
+        "reclaimMinIdleMs": spec.reclaim.min_idle_ms,
+        "maxDeliveryAttempts": spec.max_delivery_attempts,
+        "inFlightTimeoutMs": spec.in_flight_timeout_ms,
+        "deadLetter": {"enabled": spec.dead_letter.enabled, "maxLength": spec.dead_letter.max_length},
+        "groups": [
+            {"name": group.name, "startFrom": group.start_from.value}
+            for group in sorted(spec.groups, key=lambda group: group.name)
+        ],
     }
 
 
-def _groups(topic: TopicGrant) -> list[Group]:
-    return sorted(topic.groups, key=lambda group: group.name)
-
-
 def _lease(lease: LeaseGrant, namespace: str) -> dict[str, object]:
-    settings = lease.settings
-    renew = settings.renew_interval_ms
+    spec = lease.spec
     return {
         "name": lease.name_for(namespace),
         "keys": lease.keys,
         "prefix": lease.prefix,
-        "ttlMs": settings.ttl_ms,
-        "renewIntervalMs": max(1, settings.ttl_ms // 3) if renew is None else renew,
-        "lockDelayMs": settings.lock_delay_ms,
-        "fencing": settings.fencing,
-        "maxHoldMs": settings.max_hold_ms,
+        "ttlMs": spec.ttl_ms,
+        "renewIntervalMs": spec.renew_interval_ms,
+        "lockDelayMs": spec.lock_delay_ms,
+        "fencing": spec.fencing,
+        "maxHoldMs": spec.max_hold_ms,
     }

@@ -15,8 +15,10 @@ from bisect import bisect_left, insort
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Self
 
 from streamhold.keys import OWNERS_KEY
+from streamhold_operator.api.base import KubeObject
 
 __all__ = [
     "Claim",
@@ -96,6 +98,20 @@ class OwnerRecord:
     created: str
     """creationTimestamp, RFC 3339 in UTC."""
     claims: tuple[Claim, ...]
+
+    @classmethod
+    def of(cls, owner: KubeObject, *, cluster: str, claims: tuple[Claim, ...]) -> Self:
+        """Return the record of an object with these claims."""
+        metadata = owner.metadata
+        return cls(
+            cluster=cluster,
+            uid=metadata.uid,
+            kind=owner.KIND,
+            namespace=metadata.namespace,
+            name=metadata.name,
+            created=metadata.creation_timestamp,
+            claims=claims,
+        )
 
     @property
     def field(self) -> str:

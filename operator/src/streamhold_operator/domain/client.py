@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from typing import Self
 
+from streamhold_operator.api.conditions import Reason
+from streamhold_operator.api.v1alpha1.coordinationclient import CoordinationClient
 from streamhold_operator.domain.acl import MARKER_PREFIX, AclAbilities, UserRule, client_rule, owner_marker
 from streamhold_operator.domain.actions import Action, DeleteUser, RegisterClaim, RemoveClaim, SetUser
 from streamhold_operator.domain.claims import Claim, OwnerRecord, Owners, user_claim
@@ -20,7 +23,6 @@ __all__ = [
     "Want",
     "claims",
     "conclude",
-    "default_username",
     "password_digest",
     "plan",
     "plan_removal",
@@ -43,6 +45,32 @@ class Want:
     """False: the user stays but nobody gets in (its connection is no longer allowed, for one)."""
     provisioned: bool = False
     """Whether the status says that the user was there before: its absence is a drift, not a beginning."""
+
+    @classmethod
+    def of(
+        cls,
+        client: CoordinationClient,
+        *,
+        cluster: str,
+        topics: tuple[TopicGrant, ...] = (),
+        leases: tuple[LeaseGrant, ...] = (),
+        passwords: tuple[str, ...] = (),
+        database: int = 0,
+        enabled: bool = True,
+    ) -> Self:
+        """Return what a CoordinationClient asks for, with its references resolved."""
+        metadata = client.metadata
+        username = client.spec.effective_username(metadata.namespace, metadata.name)
+        return cls(
+            record=OwnerRecord.of(client, cluster=cluster, claims=claims(username)),
+            username=username,
+            topics=topics,
+            leases=leases,
+            passwords=passwords,
+            database=database,
+            enabled=enabled,
+            provisioned=client.status.username == username,
+        )
 
     @property
     def marker(self) -> str:
@@ -89,11 +117,6 @@ def claims(username: str) -> tuple[Claim, ...]:
     return (user_claim(username),)
 
 
-def default_username(namespace: str, name: str) -> str:
-    """Return the user of a client that names none."""
-    return f"{namespace}.{name}"
-
-
 def password_digest(password: str) -> str:
     """Return a password as an ACL rule holds it."""
     return hashlib.sha256(password.encode()).hexdigest()
@@ -109,7 +132,7 @@ def plan(want: Want, have: Observed) -> Plan:
     if holder is not None:
         return Plan(
             refusal=Refusal(
-                "Conflict",
+                Reason.CONFLICT,
                 f"The ACL user {want.username!r} belongs to {holder.told(cluster=want.record.cluster)}, which is older;"
                 " this client takes over by itself when that one is deleted, or set another spec.username in a new one",
             )
@@ -160,17 +183,17 @@ def conclude(want: Want, todo: Plan, failure: Refusal | None = None) -> Outcome:
         return Outcome.refused(refusal, status=status)
     if not want.enabled:
         message = f"The ACL user {want.username!r} is switched off"
-        return Outcome(ready=False, reason="Suspended", message=message, status=status, repairs=todo.repairs)
+        return Outcome(ready=False, reason=Reason.SUSPENDED, message=message, status=status, repairs=todo.repairs)
     message = (
         f"The ACL user {want.username!r} has the rights of {_count(len(want.topics), 'topic')}"
         f" and {_count(len(want.leases), 'lease policy', 'lease policies')}"
     )
-    return Outcome(ready=True, reason="Ready", message=message, status=status, repairs=todo.repairs)
+    return Outcome(ready=True, reason=Reason.READY, message=message, status=status, repairs=todo.repairs)
 
 
 def _foreign(want: Want, why: str) -> Refusal:
     return Refusal(
-        "Conflict",
+        Reason.CONFLICT,
         f"The ACL user {want.username!r} {why}, so it is left alone; declare a client with another spec.username,"
         f" or remove that user (ACL DELUSER {want.username})",
     )

@@ -1,34 +1,28 @@
-"""RedisConnection: what a server must be like to be Ready, who may use it, and which keys it gives them."""
+"""RedisConnection: what a server must be like to be Ready, and which claims in it are stale."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from collections.abc import Collection
+from dataclasses import dataclass
 
+from streamhold_operator.api.conditions import Reason
+from streamhold_operator.api.v1alpha1.redisconnection import Topology
 from streamhold_operator.domain.acl import AclAbilities
 from streamhold_operator.domain.actions import RemoveClaim
 from streamhold_operator.domain.claims import Owners, stale
 from streamhold_operator.domain.outcome import Outcome, Refusal
 
 __all__ = [
-    "AllowedNamespaces",
     "Endpoint",
-    "Requirement",
     "ServerFacts",
-    "Topology",
     "Want",
     "check",
     "conclude",
-    "effective_prefix",
-    "namespace_allowed",
+    "open_default_user",
     "parse_endpoint",
     "plan",
+    "unsupported",
 ]
-
-Topology: TypeAlias = Literal["Standalone", "Sentinel", "Cluster"]
-
-DEFAULT_KEY_PREFIX = "streamhold:{namespace}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +73,7 @@ class Want:
     """What a RedisConnection says of its server."""
 
     endpoint: Endpoint
-    topology: Topology = "Standalone"
+    topology: Topology = Topology.STANDALONE
     username: str | None = None
     """The admin user, for messages."""
 
@@ -87,38 +81,41 @@ class Want:
 def check(want: Want, facts: ServerFacts) -> Refusal | None:
     """Return why a server that answered is not usable; None when it is."""
     at = str(want.endpoint)
-    if want.topology != "Standalone":
+    if want.topology is not Topology.STANDALONE:
         return unsupported(want.topology)
     if facts.mode == "cluster":
         return Refusal(
-            "WrongTopology",
+            Reason.WRONG_TOPOLOGY,
             f"{at} runs in Cluster mode but spec.topology is Standalone; name a server outside a Cluster"
             " (Cluster is not supported yet)",
         )
     if facts.mode == "sentinel" or facts.role == "sentinel":
         return Refusal(
-            "WrongTopology",
+            Reason.WRONG_TOPOLOGY,
             f"{at} is a Sentinel, not a Redis, but spec.topology is Standalone; name the master it watches"
             " (Sentinel is not supported yet)",
         )
     if facts.role != "master":
         where = f" of {facts.master}" if facts.master else ""
-        return Refusal("ReadOnly", f"{at} is a replica{where} and refuses writes; name the master in spec.endpoints")
+        return Refusal(
+            Reason.READ_ONLY, f"{at} is a replica{where} and refuses writes; name the master in spec.endpoints"
+        )
     if facts.missing_rights:
         user = want.username or "default"
         return Refusal(
-            "MissingRights",
+            Reason.MISSING_RIGHTS,
             f"The user {user!r} at {at} lacks rights that the operator needs: {', '.join(facts.missing_rights)};"
             f" grant them (ACL SETUSER {user} …) or name another user in the Secret of spec.adminSecretRef",
         )
     return None
 
 
-def unsupported(topology: str) -> Refusal:
+def unsupported(topology: Topology) -> Refusal:
     """Return the refusal of a topology that is not built yet."""
     return Refusal(
-        "TopologyNotSupported",
-        f"spec.topology {topology} is not supported by this version yet; use Standalone with the address of a master",
+        Reason.TOPOLOGY_NOT_SUPPORTED,
+        f"spec.topology {topology.value} is not supported by this version yet; use Standalone with the address of a"
+        " master",
     )
 
 
@@ -139,7 +136,7 @@ def conclude(want: Want, facts: ServerFacts | None, failure: Refusal | None = No
         raise ValueError("either facts or a failure is needed")
     warnings = (open_default_user(want.endpoint),) if facts.default_user_open else ()
     message = f"Logged in to {facts.product} {facts.version} at {want.endpoint}"
-    return Outcome(ready=True, reason="Ready", message=message, status=status, warnings=warnings)
+    return Outcome(ready=True, reason=Reason.READY, message=message, status=status, warnings=warnings)
 
 
 def open_default_user(endpoint: Endpoint) -> str:
@@ -177,63 +174,5 @@ def parse_endpoint(text: str) -> Endpoint:
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
-        raise Refusal("Unreachable", f"The endpoint {text!r} is not host:port; correct spec.endpoints")
+        raise Refusal(Reason.UNREACHABLE, f"The endpoint {text!r} is not host:port; correct spec.endpoints")
     return Endpoint(host, int(port))
-
-
-def effective_prefix(key_prefix: str | None, namespace: str) -> str:
-    """Return the key prefix for the objects of a namespace."""
-    return (key_prefix or DEFAULT_KEY_PREFIX).replace("{namespace}", namespace)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Requirement:
-    """One of a label selector's matchExpressions."""
-
-    key: str
-    operator: str
-    """In, NotIn, Exists or DoesNotExist."""
-    values: tuple[str, ...] = ()
-
-    def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether labels fulfil it, by the rules of Kubernetes."""
-        there = self.key in labels
-        match self.operator:
-            case "In":
-                return there and labels[self.key] in self.values
-            case "NotIn":
-                return not there or labels[self.key] not in self.values
-            case "Exists":
-                return there
-            case "DoesNotExist":
-                return not there
-            case _:
-                return False  # what is not understood allows nothing
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AllowedNamespaces:
-    """Which namespaces may use an object."""
-
-    source: str = "Same"
-    """Same, All or Selector."""
-    match_labels: Mapping[str, str] = field(default_factory=dict)
-    match_expressions: tuple[Requirement, ...] = ()
-
-
-def namespace_allowed(rule: AllowedNamespaces, *, owner: str, user: str, labels: Mapping[str, str] | None) -> bool:
-    """Whether an object in the namespace `user` may use one in the namespace `owner`.
-
-    Args:
-        rule: allowedNamespaces of the object that is used.
-        owner: its own namespace, which is always allowed.
-        user: the namespace of the object that uses it.
-        labels: of that namespace; None when it is not known, which a selector does not match.
-    """
-    if user == owner or rule.source == "All":
-        return True
-    if rule.source != "Selector" or labels is None:
-        return False
-    return all(labels.get(key) == value for key, value in rule.match_labels.items()) and all(
-        requirement.matches(labels) for requirement in rule.match_expressions
-    )

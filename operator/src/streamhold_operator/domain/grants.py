@@ -1,60 +1,16 @@
-"""What a client may use: topics and leases with their settings, as the ACL rule and the binding Secret need them.
-
-The defaults of the settings live here and nowhere else in the operator.
-"""
+"""What a client may use: topics and lease policies with the key prefix that is in effect for them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from dataclasses import dataclass
+from typing import Self
 
 from streamhold.keys import lease_key, stream_key
+from streamhold_operator.api.v1alpha1.coordinationclient import Access
+from streamhold_operator.api.v1alpha1.leasepolicy import LeasePolicy, LeasePolicySpec
+from streamhold_operator.api.v1alpha1.streamtopic import StreamTopic, StreamTopicSpec
 
-__all__ = ["Access", "DeadLetter", "Group", "LeaseGrant", "LeaseSettings", "StartFrom", "TopicGrant", "TopicSettings"]
-
-Access: TypeAlias = Literal["Publish", "Consume", "Manage"]
-StartFrom: TypeAlias = Literal["Earliest", "Latest"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
-    """A declared consumer group."""
-
-    name: str
-    start_from: StartFrom = "Earliest"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeadLetter:
-    """Where deliveries go that failed too often."""
-
-    enabled: bool = False
-    max_length: int = 10_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicSettings:
-    """How the library treats a topic."""
-
-    max_length: int = 10_000
-    idle_ttl_ms: int = 0
-    reclaim_interval_ms: int = 30_000
-    reclaim_min_idle_ms: int = 60_000
-    max_delivery_attempts: int = 5
-    in_flight_timeout_ms: int = 0
-    dead_letter: DeadLetter = field(default_factory=DeadLetter)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaseSettings:
-    """How the library treats a family of leases."""
-
-    ttl_ms: int = 15_000
-    renew_interval_ms: int | None = None
-    """None: a third of the TTL."""
-    lock_delay_ms: int = 0
-    fencing: bool = True
-    max_hold_ms: int = 0
+__all__ = ["LeaseGrant", "TopicGrant"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,13 +20,27 @@ class TopicGrant:
     namespace: str
     """Where the StreamTopic lives."""
     topic: str
-    """The topic; for a family the prefix of its topics."""
+    """The topic; for a family what its topics start with."""
+    spec: StreamTopicSpec
     prefix: str
     """The effective key prefix."""
-    access: tuple[Access, ...]
-    family: bool = False
-    settings: TopicSettings = field(default_factory=TopicSettings)
-    groups: tuple[Group, ...] = ()
+    access: frozenset[Access]
+
+    @classmethod
+    def of(cls, topic: StreamTopic, *, prefix: str, access: frozenset[Access]) -> Self:
+        """Grant access to a StreamTopic whose keys have this prefix."""
+        return cls(
+            namespace=topic.metadata.namespace,
+            topic=topic.spec.effective_topic(topic.metadata.name),
+            spec=topic.spec,
+            prefix=prefix,
+            access=access,
+        )
+
+    @property
+    def family(self) -> bool:
+        """Whether it stands for all topics that start like this."""
+        return self.spec.is_family
 
     @property
     def key(self) -> str:
@@ -90,9 +60,19 @@ class LeaseGrant:
     """Where the LeasePolicy lives."""
     keys: str
     """What the lease keys start with."""
+    spec: LeasePolicySpec
     prefix: str
     """The effective key prefix."""
-    settings: LeaseSettings = field(default_factory=LeaseSettings)
+
+    @classmethod
+    def of(cls, policy: LeasePolicy, *, prefix: str) -> Self:
+        """Grant the leases of a LeasePolicy whose keys have this prefix."""
+        return cls(
+            namespace=policy.metadata.namespace,
+            keys=policy.spec.effective_keys(policy.metadata.name),
+            spec=policy.spec,
+            prefix=prefix,
+        )
 
     @property
     def key(self) -> str:

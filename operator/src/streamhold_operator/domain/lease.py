@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
 
+from streamhold_operator.api.conditions import Reason
+from streamhold_operator.api.v1alpha1.leasepolicy import LeasePolicy
 from streamhold_operator.domain.actions import Action, RegisterClaim, RemoveClaim
 from streamhold_operator.domain.claims import Claim, OwnerRecord, Owners, area_claim, forbidden, lease_claim
 from streamhold_operator.domain.outcome import Outcome, Refusal
@@ -21,6 +24,13 @@ class Want:
     """The effective key prefix."""
     keys: str
     """What the lease keys start with."""
+
+    @classmethod
+    def of(cls, policy: LeasePolicy, *, prefix: str, cluster: str) -> Self:
+        """Return what a LeasePolicy asks for, under this key prefix and in the cluster with this id."""
+        keys = policy.spec.effective_keys(policy.metadata.name)
+        record = OwnerRecord.of(policy, cluster=cluster, claims=claims(prefix, keys))
+        return cls(record=record, prefix=prefix, keys=keys)
 
     @property
     def key(self) -> str:
@@ -55,7 +65,7 @@ def plan(want: Want, have: Observed) -> Plan:
     if forbidden(want.record.claims) is not None:
         return Plan(
             refusal=Refusal(
-                "Conflict",
+                Reason.CONFLICT,
                 f"Leases at {want.key}* cover the owner record that Streamhold keeps in each database; delete this"
                 " object and declare other keys",
             )
@@ -67,7 +77,7 @@ def plan(want: Want, have: Observed) -> Plan:
         return Plan()
     return Plan(
         refusal=Refusal(
-            "Conflict",
+            Reason.CONFLICT,
             f"Leases at {want.key}* belong to {holder.told(cluster=want.record.cluster)}, which is older; this policy"
             " takes over by itself when that one is deleted, or declare other keys",
         )
@@ -88,4 +98,4 @@ def conclude(want: Want, todo: Plan, failure: Refusal | None = None) -> Outcome:
     if refusal is not None:
         return Outcome.refused(refusal, status=status)
     message = f"Leases that start with {want.keys!r} are kept at {want.key}*"
-    return Outcome(ready=True, reason="Ready", message=message, status=status)
+    return Outcome(ready=True, reason=Reason.READY, message=message, status=status)

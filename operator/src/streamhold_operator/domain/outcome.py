@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from streamhold_operator.api.conditions import Reason
+
 __all__ = ["Outcome", "Refusal"]
 
 
@@ -15,7 +17,7 @@ class Refusal(Exception):
     """Something stands in the way. `reason` is the reason of the Ready condition, `message` tells what to do next."""
 
     def __init__(
-        self, reason: str, message: str, *, retry_after: float | None = None, warnings: tuple[str, ...] = ()
+        self, reason: Reason, message: str, *, retry_after: float | None = None, warnings: tuple[str, ...] = ()
     ) -> None:
         super().__init__(f"{reason}: {message}")
         self.reason = reason
@@ -42,11 +44,9 @@ class Outcome:
     """What the status of an object shall say after this pass."""
 
     ready: bool
-    reason: str
+    reason: Reason
     """The reason of the Ready condition."""
     message: str
-    stalled: bool = False
-    """True when nothing gets better by itself: somebody has to act."""
     retry_after: float | None = None
     """Seconds until the next try; None: wait for a change or for the resync."""
     status: Mapping[str, object] = field(default_factory=dict)
@@ -63,7 +63,6 @@ class Outcome:
             ready=False,
             reason=refusal.reason,
             message=refusal.message,
-            stalled=refusal.retry_after is None,
             retry_after=refusal.retry_after,
             status=status or {},
             warnings=refusal.warnings,

@@ -12,8 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Self
 
 from streamhold.keys import RESERVED_TOPIC_PREFIXES, companion
+from streamhold_operator.api.conditions import Reason
+from streamhold_operator.api.v1alpha1.streamtopic import Group, StartFrom, StreamTopic, StreamTopicSpec, TopicDeletion
 from streamhold_operator.domain.actions import (
     Action,
     CreateGroup,
@@ -31,7 +34,6 @@ from streamhold_operator.domain.claims import (
     key_claim,
     prefix_claim,
 )
-from streamhold_operator.domain.grants import Group
 from streamhold_operator.domain.outcome import Outcome, Refusal
 
 __all__ = ["Observed", "Plan", "StreamState", "Want", "claims", "conclude", "plan", "plan_removal"]
@@ -66,12 +68,21 @@ class Want:
     prefix: str
     """The effective key prefix."""
     topic: str
-    """The topic; for a family the prefix of its topics."""
-    family: bool = False
-    groups: tuple[Group, ...] = ()
-    idle_ttl_ms: int = 0
-    delete: bool = False
-    """deletionPolicy Delete: the stream goes with the object."""
+    """The topic; for a family what its topics start with."""
+    spec: StreamTopicSpec
+
+    @classmethod
+    def of(cls, topic: StreamTopic, *, prefix: str, cluster: str) -> Self:
+        """Return what a StreamTopic asks for, under this key prefix and in the cluster with this id."""
+        name = topic.spec.effective_topic(topic.metadata.name)
+        made = claims(prefix, name, family=topic.spec.is_family)
+        record = OwnerRecord.of(topic, cluster=cluster, claims=made)
+        return cls(record=record, prefix=prefix, topic=name, spec=topic.spec)
+
+    @property
+    def family(self) -> bool:
+        """Whether it stands for all topics that start like this."""
+        return self.spec.is_family
 
     @property
     def key(self) -> str:
@@ -126,12 +137,12 @@ def plan(want: Want, have: Observed) -> Plan:
 
 
 def _plan_groups(want: Want, have: Observed) -> Plan:
-    missing = [group for group in want.groups if group.name not in have.stream.groups]
-    if have.stream.missing and want.idle_ttl_ms > 0:
+    missing = [group for group in want.spec.groups if group.name not in have.stream.groups]
+    if have.stream.missing and want.spec.idle_ttl_ms > 0:
         # Expired, or never written since: only a group that nobody ever saw justifies to make the stream.
         missing = [group for group in missing if group.name not in have.provisioned]
     actions = tuple(
-        CreateGroup(key=want.key, group=group.name, start=_start(group, have), idle_ttl_ms=want.idle_ttl_ms)
+        CreateGroup(key=want.key, group=group.name, start=_start(group, have), idle_ttl_ms=want.spec.idle_ttl_ms)
         for group in missing
     )
     lost = sorted(group.name for group in missing if group.name in have.provisioned)
@@ -142,12 +153,12 @@ def _plan_groups(want: Want, have: Observed) -> Plan:
 def _start(group: Group, have: Observed) -> str:
     """Return where a missing group starts (C-13, C-21)."""
     if group.name not in have.provisioned:
-        return "0" if group.start_from == "Earliest" else "$"
+        return "0" if group.start_from is StartFrom.EARLIEST else "$"
     if have.stream.missing:
         return "0"
     seen, last = have.stream.remembered.get(group.name), have.stream.last_id
     if seen is None or last is None:
-        return "0" if group.start_from == "Earliest" else "$"
+        return "0" if group.start_from is StartFrom.EARLIEST else "$"
     # A checkpoint beyond the stream's end is one of an earlier stream: everything in this one is new to the group.
     return seen if _id_order(seen) <= _id_order(last) else "0"
 
@@ -162,7 +173,7 @@ def plan_removal(want: Want, have: Observed) -> Plan:
     if want.record.field not in have.owners.records and want.record.field not in have.owners.unreadable:
         return Plan()
     actions: list[Action] = []
-    if want.delete and _holds(want, have.owners):
+    if want.spec.deletion_policy is TopicDeletion.DELETE and _holds(want, have.owners):
         if want.family:
             actions.append(DeleteStreamFamily(prefix=want.prefix, key_prefix=want.key))
         elif have.stream.type == "stream" or have.stream.missing:
@@ -187,20 +198,22 @@ def conclude(want: Want, have: Observed, todo: Plan, failure: Refusal | None = N
     refusal = todo.refusal or failure
     if refusal is not None:
         return Outcome.refused(refusal, status=_place(want))
-    provisioned = sorted({group.name for group in want.groups})
+    provisioned = sorted({group.name for group in want.spec.groups})
     if want.family:
         message = f"Topics that start with {want.topic!r} are kept at {want.key}*"
-    elif have.stream.missing and not todo.actions and want.idle_ttl_ms > 0:
+    elif have.stream.missing and not todo.actions and want.spec.idle_ttl_ms > 0:
         message = f"The stream {want.key} expired after its idle TTL; the next event that is published makes it again"
     else:
         told = f", groups: {', '.join(provisioned)}" if provisioned else ""
         message = f"The topic is kept at {want.key}{told}"
     status = {**_place(want), "groups": [] if want.family else provisioned}
-    return Outcome(ready=True, reason="Ready", message=message, status=status, repairs=todo.repairs)
+    return Outcome(ready=True, reason=Reason.READY, message=message, status=status, repairs=todo.repairs)
 
 
 def _place(want: Want) -> dict[str, object]:
-    return {"keyPattern": f"{want.key}*"} if want.family else {"streamKey": want.key}
+    if want.family:
+        return {"effectiveName": f"{want.topic}*", "keyPattern": f"{want.key}*"}
+    return {"effectiveName": want.topic, "streamKey": want.key}
 
 
 def _unusable(want: Want) -> Refusal | None:
@@ -209,13 +222,13 @@ def _unusable(want: Want) -> Refusal | None:
         inside = want.topic.startswith(reserved) or (want.family and reserved.startswith(want.topic))
         if inside:
             return Refusal(
-                "Conflict",
+                Reason.CONFLICT,
                 f"The topic {want.topic!r} reaches into the reserved names {reserved}*; delete this object and"
                 " declare a topic of another name",
             )
     if forbidden(want.record.claims) is not None:
         return Refusal(
-            "Conflict",
+            Reason.CONFLICT,
             f"The key {want.key} covers the owner record that Streamhold keeps in each database; delete this object"
             " and declare a topic of another name",
         )
@@ -226,7 +239,7 @@ def _conflict(want: Want, holder: OwnerRecord) -> Refusal:
     what = f"Keys that start with {want.key}" if want.family else f"The key {want.key}"
     other = holder.told(cluster=want.record.cluster)
     return Refusal(
-        "Conflict",
+        Reason.CONFLICT,
         f"{what} belongs to {other}, which is older; this topic takes over by itself when that one is deleted,"
         " or declare a topic of another name",
     )
@@ -234,7 +247,7 @@ def _conflict(want: Want, holder: OwnerRecord) -> Refusal:
 
 def _wrong_type(want: Want, found: str) -> Refusal:
     return Refusal(
-        "WrongType",
+        Reason.WRONG_TYPE,
         f"The key {want.key} holds a {found}, not a stream, and is left alone; move or delete it"
         f" (RENAME {want.key} …), or declare a topic of another name",
     )
