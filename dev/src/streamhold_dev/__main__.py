@@ -6,29 +6,49 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from streamhold_dev import binaries, gobuild
+from streamhold_dev import binaries, flavours, gobuild, kept, processes
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m streamhold_dev", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    commands.add_parser("binaries", help="find or build etcd, kube-apiserver, kube-controller-manager, helm, kubectl")
+    commands.add_parser("binaries", help="find or build what the control plane needs, and list it").set_defaults(
+        run=_binaries
+    )
+    commands.add_parser("up", help="start a control plane and a Valkey that stay").set_defaults(run=_up)
+    commands.add_parser("down", help="end what `up` or `demo` left running").set_defaults(run=_down)
     options = parser.parse_args(arguments)
     try:
-        return _COMMANDS[options.command](options)
-    except (gobuild.BuildFailed, binaries.BinaryMissing) as failure:
+        code: int = options.run()
+    except (gobuild.BuildFailed, binaries.BinaryMissing, processes.StartError, kept.AlreadyUp) as failure:
         print(f"streamhold: {failure}", file=sys.stderr)
         return 1
+    return code
 
 
-def _binaries(_: argparse.Namespace) -> int:
-    for name, path in binaries.ensure().items():
-        print(f"{name:24} {path}")
+def _binaries() -> int:
+    found = {name: str(path) for name, path in binaries.ensure().items()}
+    for flavour in flavours.FLAVOURS.values():
+        try:
+            found[flavour.name] = str(flavour.binary())
+        except flavours.FlavourMissing as missing:
+            found[flavour.name] = f"({missing})"
+    for name, where in found.items():
+        print(f"{name:24} {where}")
     return 0
 
 
-_COMMANDS = {"binaries": _binaries}
+def _up() -> int:
+    print(kept.up())
+    return 0
+
+
+def _down() -> int:
+    ended = kept.down()
+    print("\n".join(f"ended {what}" for what in ended) or "nothing was running")
+    return 0
+
 
 if __name__ == "__main__":
     sys.exit(main())

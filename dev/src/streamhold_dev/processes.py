@@ -112,12 +112,13 @@ class Process:
 
 
 class Server:
-    """A server process that we started: it writes to a log file and dies with its owner."""
+    """A server process that we started: it writes to a log file and, once `guard` was called, dies with its owner."""
 
     def __init__(
         self, name: str, command: Sequence[str | Path], log: Path, env: Mapping[str, str] | None = None
     ) -> None:
         self.name, self.log = name, log
+        self._watchdog: subprocess.Popen[bytes] | None = None
         with log.open("ab") as output:
             self._popen = subprocess.Popen(
                 [str(word) for word in command],
@@ -150,25 +151,39 @@ class Server:
         Raises:
             subprocess.TimeoutExpired: it still runs.
         """
-        return self._popen.wait(timeout)
+        code = self._popen.wait(timeout)
+        self._dismiss()
+        return code
 
     def kill(self) -> None:
         """End it the hard way (SIGKILL) and wait until it is gone."""
         self.signal(signal.SIGKILL)
-        self._popen.wait(10)
+        self.wait(10)
 
     def end(self, grace: float = 5.0) -> None:
         """Ask it to end (SIGTERM), make it after `grace` seconds, and wait until it is gone."""
         self.signal(signal.SIGTERM)
         self.signal(signal.SIGCONT)
         try:
-            self._popen.wait(grace)
+            self.wait(grace)
         except subprocess.TimeoutExpired:
             self.kill()
+
+    def guard(self, *, owner: int | None = None, folder: Path | None = None) -> None:
+        """End it (and remove `folder`) when its owner, by default this process, dies."""
+        self._watchdog = guard([self], owner=owner, folder=folder)
 
     def disown(self) -> None:
         """Leave it running after this process ends: whoever has its `process` ends it."""
         disown(self._popen)
+        if self._watchdog is not None:
+            disown(self._watchdog)
+            self._watchdog = None
+
+    def _dismiss(self) -> None:
+        if self._watchdog is not None:
+            dismiss(self._watchdog)
+            self._watchdog = None
 
     def tail(self, lines: int = 15) -> str:
         """The end of its log, for error messages."""
@@ -184,7 +199,7 @@ def tail_of(log: Path, lines: int = 15) -> str:
 def guard(
     servers: Sequence[Server], *, owner: int | None = None, folder: Path | None = None
 ) -> subprocess.Popen[bytes]:
-    """Start a watchdog that ends the servers (and removes `folder`) when the owner, by default this process, dies."""
+    """Start a watchdog that ends several servers together when the owner, by default this process, dies."""
     script = Path(__file__).with_name("watchdog.py")
     pids = [str(server.pid) for server in servers]
     return subprocess.Popen(

@@ -10,9 +10,8 @@ import hashlib
 import shlex
 import shutil
 import signal
-import subprocess
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -70,7 +69,6 @@ class RedisServer:
         self._own_folder = folder is None
         self._folder = folder
         self._server: processes.Server | None = None
-        self._watchdog: subprocess.Popen[bytes] | None = None
 
     # ---- running it ----
 
@@ -125,7 +123,7 @@ class RedisServer:
                 self._server = server
                 self._port_is_new = False
                 if watched:
-                    self._watchdog = processes.guard([server], folder=self._folder if self._own_folder else None)
+                    server.guard(folder=self._folder if self._own_folder else None)
                 return self
             failure = f"{self.flavour.name} on port {self._port} did not start:\n{server.tail()}"
             if "Address already in use" not in server.tail():
@@ -138,16 +136,18 @@ class RedisServer:
 
     def stop(self) -> None:
         """End it (SIGTERM) and remove its folder if it is a temporary one."""
-        self._end(processes.Server.end)
+        self.shut_down()
         self._remove_folder()
 
     def shut_down(self) -> None:
         """End it in an orderly way and keep its data: `start` brings it back on the same port."""
-        self._end(processes.Server.end)
+        if self._server is not None:
+            self._server.end()
 
     def kill(self) -> None:
         """End it with SIGKILL and keep its data: `start` brings it back on the same port."""
-        self._end(processes.Server.kill)
+        if self._server is not None:
+            self._server.kill()
 
     def restart(self) -> None:
         """End it in an orderly way and start it on the same port and data."""
@@ -220,13 +220,6 @@ class RedisServer:
         return (self.admin_username, self.password) if self.password else (None, None)
 
     # ---- inside ----
-
-    def _end(self, how: Callable[[processes.Server], None]) -> None:
-        if self._server is not None:
-            how(self._server)
-        if self._watchdog is not None:
-            processes.dismiss(self._watchdog)
-            self._watchdog = None
 
     def _remove_folder(self) -> None:
         if self._own_folder and self._folder is not None:
