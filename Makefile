@@ -35,7 +35,7 @@ lock: setup ## Resolve the dependencies anew (ARGS=--upgrade) and write requirem
 
 .PHONY: demo
 demo: binaries ## The main job end to end on this machine (KEEP=1 leaves it running; `make down` ends it)
-	@KEEP=$(KEEP) $(BIN)/python -m streamhold_dev demo
+	@$(BIN)/python -m streamhold_dev demo $(if $(KEEP),--keep)
 
 .PHONY: down
 down: setup ## End what `make demo KEEP=1` left running

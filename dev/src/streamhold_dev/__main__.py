@@ -18,16 +18,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     commands.add_parser("up", help="start a control plane and a Valkey that stay").set_defaults(run=_up)
     commands.add_parser("down", help="end what `up` or `demo` left running").set_defaults(run=_down)
+    demo = commands.add_parser("demo", help="run the main job end to end")
+    demo.add_argument("--keep", action="store_true", help="leave it running; `down` ends it")
+    demo.set_defaults(run=_demo)
     options = parser.parse_args(arguments)
     try:
-        code: int = options.run()
+        code: int = options.run(options)
     except (gobuild.BuildFailed, binaries.BinaryMissing, processes.StartError, kept.AlreadyUp) as failure:
         print(f"streamhold: {failure}", file=sys.stderr)
         return 1
     return code
 
 
-def _binaries() -> int:
+def _binaries(_: argparse.Namespace) -> int:
     found = {name: str(path) for name, path in binaries.ensure().items()}
     for flavour in flavours.FLAVOURS.values():
         try:
@@ -39,15 +42,21 @@ def _binaries() -> int:
     return 0
 
 
-def _up() -> int:
+def _up(_: argparse.Namespace) -> int:
     print(kept.up())
     return 0
 
 
-def _down() -> int:
+def _down(_: argparse.Namespace) -> int:
     ended = kept.down()
     print("\n".join(f"ended {what}" for what in ended) or "nothing was running")
     return 0
+
+
+def _demo(options: argparse.Namespace) -> int:
+    from streamhold_dev import demo  # needs the library, which the other commands do not
+
+    return demo.run(keep=options.keep)
 
 
 if __name__ == "__main__":
