@@ -194,6 +194,7 @@ class Link(asyncio.Protocol):
         self._flush_is_due = False
         self._waiters: deque[asyncio.Future[None]] = deque()  # callers waiting for room, in this order
         self._admitted = 0  # callers told that there is room who did not submit yet
+        self._typical_bytes = 1  # of a command, as of the last flush: how large those of waiting callers may be
 
         self._nearest_deadline = _FOREVER
         self._timer: asyncio.TimerHandle | None = None
@@ -212,6 +213,11 @@ class Link(asyncio.Protocol):
     def unanswered(self) -> int:
         """How many commands were accepted and not answered."""
         return len(self._queue) + len(self._pending)
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """How many bytes of commands were accepted and not written."""
+        return self._queued_bytes
 
     async def connect(self) -> None:
         """Open the connection and shake hands.
@@ -350,6 +356,8 @@ class Link(asyncio.Protocol):
             pending = self._pending
             if not pending:
                 self._busy_since = now
+            if self._queue:
+                self._typical_bytes = self._queued_bytes // len(self._queue)
             chunks = []
             for data, slot in self._queue:
                 if not slot[0].done():  # given up before it left: never send it
@@ -384,9 +392,10 @@ class Link(asyncio.Protocol):
 
     def _make_room(self) -> None:
         waiters = self._waiters
-        room = self._max_queued - self.unanswered - self._admitted
-        if self._queued_bytes >= self._max_queued_bytes:
-            room = 0
+        spare = self._max_queued_bytes - self._queued_bytes
+        # One command larger than everything is let in when nothing else is waiting to be written.
+        fitting = max(spare // self._typical_bytes, 1 if spare > 0 else 0)
+        room = min(self._max_queued - self.unanswered, fitting) - self._admitted
         while waiters and room > 0:
             waiter = waiters.popleft()
             if not waiter.done():

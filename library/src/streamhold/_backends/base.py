@@ -1,0 +1,406 @@
+"""What all backends share: a delivery, who gets it, and how a handler is run (C-12, C-14, C-15).
+
+A backend is a `Source`: it makes deliveries and carries out their settlement. A `Subscriber` takes them: a callback, or
+the buffer behind an iterator. Neither knows the other's kind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import logging
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable, Generator
+from typing import Any, Protocol, TypeAlias, cast
+
+import anyio
+import anyio.to_thread
+
+from streamhold._backends.background import Background
+from streamhold._core.delivery import Settlement, State
+from streamhold.errors import HubClosed
+from streamhold.types import Callback, Event
+
+__all__ = [
+    "UNLIMITED",
+    "CallbackSubscriber",
+    "Counters",
+    "Delivery",
+    "Log",
+    "Outcome",
+    "QueueSubscriber",
+    "Source",
+    "Subscriber",
+    "is_async",
+]
+
+Log: TypeAlias = "logging.Logger | logging.LoggerAdapter[logging.Logger]"
+
+UNLIMITED = 1 << 30
+"""The room of a subscriber without a limit."""
+_THREADS = 64
+"""Worker threads for plain handlers of one subscriber without a limit of its own."""
+
+
+class Counters:
+    """What happened to events that were not simply handled; a hub's `counters`."""
+
+    __slots__ = ("dead_lettered", "dropped", "invalid", "nacked", "reclaimed", "trimmed")
+
+    def __init__(self) -> None:
+        self.invalid = 0
+        """Entries that hold no event (C-6)."""
+        self.nacked = 0
+        """Deliveries handed back to be tried again."""
+        self.dropped = 0
+        """Events given up at the cap and not kept."""
+        self.dead_lettered = 0
+        """Events given up and kept in the dead letters."""
+        self.reclaimed = 0
+        """Entries taken over from dead or stuck consumers."""
+        self.trimmed = 0
+        """Entries that were trimmed before they were handled (C-19)."""
+
+    def __repr__(self) -> str:
+        return f"Counters({', '.join(f'{name}={getattr(self, name)}' for name in self.__slots__)})"
+
+
+class Outcome:
+    """The end of an `ack`, `nack` or `extend` that has been started: awaiting it is optional."""
+
+    __slots__ = ("_done", "_error", "_waiters")
+
+    def __init__(self) -> None:
+        self._done = False
+        self._error: Exception | None = None
+        self._waiters: list[asyncio.Future[None]] = []
+
+    @classmethod
+    def nothing(cls) -> Outcome:
+        """The outcome of a call that had nothing to do."""
+        return _NOTHING
+
+    def succeed(self) -> None:
+        """Tell all who wait that it worked."""
+        self._end(None)
+
+    def fail(self, error: Exception) -> None:
+        """Tell all who wait why it did not work."""
+        self._end(error)
+
+    def _end(self, error: Exception | None) -> None:
+        self._done, self._error = True, error
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._waiters.clear()
+
+    def __await__(self) -> Generator[Any, None, None]:
+        if not self._done:
+            # One future each: a caller that is cancelled cancels its own.
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            yield from waiter
+        if self._error is not None:
+            raise self._error
+
+
+_NOTHING = Outcome()
+_NOTHING.succeed()
+
+
+class Source(Protocol):
+    """What made a delivery and settles it."""
+
+    def ack(self, delivery: Delivery) -> Outcome:
+        """Record that it was handled."""
+        ...
+
+    def nack(self, delivery: Delivery, reason: str) -> Outcome:
+        """Have it delivered again, or give it up at the cap."""
+        ...
+
+    def hand_back(self, delivery: Delivery) -> Outcome:
+        """Have it delivered to somebody else, without counting an attempt."""
+        ...
+
+    def extend(self, delivery: Delivery) -> Outcome:
+        """Say that it is still being worked on."""
+        ...
+
+    def started(self, delivery: Delivery) -> None:
+        """A handler has it now."""
+        ...
+
+
+class Delivery(Settlement):
+    """One event on its way to one subscriber."""
+
+    __slots__ = ("_outcome", "attempt", "entry_id", "event", "fields", "held", "since", "source", "subscriber", "topic")
+
+    def __init__(
+        self,
+        topic: str,
+        event: Event,
+        attempt: int,
+        source: Source,
+        subscriber: Subscriber,
+        entry_id: bytes = b"",
+        fields: list[bytes] | None = None,
+    ) -> None:
+        self.state = State.OPEN  # not super().__init__(): this is the per-message path
+        self.topic = topic
+        self.event = event
+        self.attempt = attempt
+        self.source = source
+        self.subscriber = subscriber
+        self.entry_id = entry_id
+        self.fields = fields
+        self.held = True
+        """Buffered here or with a handler that runs: the backend keeps siblings from taking it over."""
+        self.since = 0.0
+        """When a handler got it, or last asked for more time."""
+        self._outcome = _NOTHING
+
+    def ack(self) -> Outcome:
+        """Settle it as handled."""
+        if self.begin():
+            self.subscriber.released(self)
+            self._outcome = self.source.ack(self)
+        return self._outcome
+
+    def nack(self, reason: str = "nacked by the handler") -> Outcome:
+        """Settle it as not handled: it is delivered again, or given up at the cap."""
+        if self.begin():
+            self.subscriber.released(self)
+            self._outcome = self.source.nack(self, reason)
+        return self._outcome
+
+    def hand_back(self) -> Outcome:
+        """Give it to somebody else, without counting an attempt."""
+        if self.begin():
+            self.subscriber.released(self)
+            self._outcome = self.source.hand_back(self)
+        return self._outcome
+
+    def extend(self) -> Outcome:
+        """Reset the clocks that would take it from its handler (C-20)."""
+        return self.source.extend(self) if self.state is State.OPEN else _NOTHING
+
+    def failed(self) -> None:
+        """The settlement did not work: it may be tried again."""
+        self.reopen()
+        self.subscriber.regained(self)
+
+
+class Subscriber(Protocol):
+    """Who gets deliveries."""
+
+    def room(self) -> int:
+        """How many more deliveries it takes now."""
+        ...
+
+    def deliver(self, delivery: Delivery) -> None:
+        """Take one; never waits and never refuses."""
+        ...
+
+    def released(self, delivery: Delivery) -> None:
+        """A delivery is being settled."""
+        ...
+
+    def regained(self, delivery: Delivery) -> None:
+        """Settling it failed: it is the subscriber's again."""
+        ...
+
+    def end(self) -> list[Delivery]:
+        """Take nothing more; returns what was not handed to a handler yet."""
+        ...
+
+
+OnRoom: TypeAlias = Callable[[], None]
+
+
+class CallbackSubscriber:
+    """Runs a callback for each delivery, at most `limit` at once: an async one here, a plain one in a thread."""
+
+    def __init__(self, callback: Callback, limit: int | None, background: Background, log: Log) -> None:
+        self.on_room: OnRoom | None = None
+        self.running = 0
+        self._callback = callback
+        self._async = is_async(callback)
+        self._limit = limit or UNLIMITED
+        self._waiting: deque[Delivery] = deque()
+        self._background = background
+        self._log = log
+        self._ended = False
+        self._threads: anyio.CapacityLimiter | None = None
+
+    def room(self) -> int:
+        """How many more handlers may start."""
+        return self._limit - self.running - len(self._waiting)
+
+    def deliver(self, delivery: Delivery) -> None:
+        """Start a handler, or keep the delivery until one may start."""
+        if self.running >= self._limit:
+            self._waiting.append(delivery)
+        else:
+            self._start(delivery)
+
+    def released(self, delivery: Delivery) -> None:
+        """Nothing to do: a handler counts until it returns, whenever it settled."""
+
+    def regained(self, delivery: Delivery) -> None:
+        """Nothing to do, as in `released`."""
+
+    def end(self) -> list[Delivery]:
+        """Start no more handlers; those that run go on."""
+        self._ended = True
+        left = list(self._waiting)
+        self._waiting.clear()
+        return left
+
+    def _start(self, delivery: Delivery) -> None:
+        self.running += 1
+        delivery.source.started(delivery)
+        self._background.spawn(self._handle(delivery))
+
+    async def _handle(self, delivery: Delivery) -> None:
+        try:
+            if self._async:
+                await cast("Awaitable[object]", self._callback(delivery.event, delivery.ack, delivery.nack))
+            else:
+                await self._handle_in_thread(delivery)
+        except HubClosed as error:
+            # The hub is closing under the handler: no fault of the event's, so no attempt is counted.
+            self._log.info("%s: handler met a closing hub, handing the event back: %s", delivery.topic, error)
+            delivery.hand_back()
+        except Exception as error:
+            self._log.warning("%s: handler failed, nacking: %r", delivery.topic, error, exc_info=error)
+            delivery.nack(f"{type(error).__name__}: {error}")
+        except asyncio.CancelledError:
+            delivery.hand_back()
+            raise
+        finally:
+            delivery.held = False
+            self.running -= 1
+            while self._waiting and self.running < self._limit:
+                self._start(self._waiting.popleft())
+            if self.on_room is not None:
+                self.on_room()
+
+    async def _handle_in_thread(self, delivery: Delivery) -> None:
+        if self._threads is None:
+            self._threads = anyio.CapacityLimiter(min(self._limit, _THREADS))
+        ack, nack = _FromThread(delivery.ack), _FromThread(delivery.nack)
+        # Abandoned when close() runs out of patience: a thread cannot be cancelled, its event is handed back.
+        call = functools.partial(self._callback, delivery.event, ack, nack)
+        returned = await anyio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=self._threads)
+        if inspect.isawaitable(returned):  # a plain function around an async one
+            await returned
+
+
+class _FromThread:
+    """`ack` or `nack` for a plain handler: in its thread the call waits for the outcome."""
+
+    __slots__ = ("_loop", "_loop_thread", "_settle")
+
+    def __init__(self, settle: Callable[[], Outcome]) -> None:
+        self._settle = settle
+        self._loop = asyncio.get_running_loop()
+        self._loop_thread = threading.get_ident()
+
+    def __call__(self) -> Outcome:
+        if threading.get_ident() == self._loop_thread:
+            return self._settle()
+        asyncio.run_coroutine_threadsafe(self._wait(), self._loop).result()
+        return _NOTHING
+
+    async def _wait(self) -> None:
+        await self._settle()
+
+
+class QueueSubscriber:
+    """The buffer behind an iterator."""
+
+    def __init__(self, limit: int, *, until_settled: bool) -> None:
+        """Make an empty buffer.
+
+        Args:
+            limit: deliveries it takes.
+            until_settled: whether a delivery counts until it is settled, or only while it is buffered.
+        """
+        self.on_room: OnRoom | None = None
+        self._limit = limit
+        self._until_settled = until_settled
+        self._buffer: deque[Delivery] = deque()
+        self._handed_out = 0
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._ended = False
+
+    def room(self) -> int:
+        """How many more it takes."""
+        return self._limit - len(self._buffer) - self._handed_out
+
+    def deliver(self, delivery: Delivery) -> None:
+        """Keep it until it is asked for."""
+        self._buffer.append(delivery)
+        self._wake()
+
+    def released(self, delivery: Delivery) -> None:
+        """Make room for another."""
+        if self._until_settled and delivery.since:
+            self._handed_out -= 1
+            if self.on_room is not None:
+                self.on_room()
+
+    def regained(self, delivery: Delivery) -> None:
+        """It takes up room again."""
+        if self._until_settled and delivery.since:
+            self._handed_out += 1
+
+    def end(self) -> list[Delivery]:
+        """End the iteration: those who wait get None."""
+        self._ended = True
+        left = list(self._buffer)
+        self._buffer.clear()
+        while self._waiters:
+            self._wake()
+        return left
+
+    async def next(self) -> Delivery | None:
+        """Wait for the next delivery; None when there will be none."""
+        while not self._buffer:
+            if self._ended:
+                return None
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                if waiter.done() and not waiter.cancelled() and self._buffer:
+                    self._wake()  # it was meant for us; somebody else can have it
+                raise
+        delivery = self._buffer.popleft()
+        if self._until_settled:
+            self._handed_out += 1
+        elif self.on_room is not None:
+            self.on_room()
+        delivery.since = asyncio.get_running_loop().time()
+        delivery.source.started(delivery)
+        return delivery
+
+    def _wake(self) -> None:
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+
+
+def is_async(callback: Callback) -> bool:
+    """Whether calling it makes something to await: an async function, a partial of one, an object with async call."""
+    while isinstance(callback, functools.partial):
+        callback = callback.func
+    return inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(getattr(callback, "__call__", None))  # noqa: B004
