@@ -135,14 +135,20 @@ class Store:
 
     # ---- writing
 
-    def remember(self, raw: Raw) -> frozenset[Key]:
-        """Take in an object as the API server showed it; return the keys to look at again."""
+    def remember(self, raw: Raw, *, ours: bool = False) -> frozenset[Key]:
+        """Take in an object as the API server showed it; return the keys to look at again.
+
+        Args:
+            raw: the object.
+            ours: it is the answer to a write of ours, which by itself gives no reason to look again; what others
+                changed in it meanwhile does.
+        """
         kind = str(raw["kind"])
         if kind == NAMESPACE:
             return self._remember_namespace(raw)
         if kind == SECRET:
             return self._remember_secret(raw)
-        return self._remember_object(Key(kind, raw["metadata"]["namespace"], raw["metadata"]["name"]), raw)
+        return self._remember_object(Key(kind, raw["metadata"]["namespace"], raw["metadata"]["name"]), raw, ours)
 
     def forget(self, raw: Raw) -> frozenset[Key]:
         """Take in that the object is gone; return the keys to look at again."""
@@ -174,7 +180,7 @@ class Store:
         while len(self._gone) > _GONE_KEPT:
             del self._gone[next(iter(self._gone))]
 
-    def _remember_object(self, key: Key, raw: Raw) -> frozenset[Key]:
+    def _remember_object(self, key: Key, raw: Raw, ours: bool) -> frozenset[Key]:
         metadata = raw["metadata"]
         if str(metadata["uid"]) in self._gone:
             return _NOTHING
@@ -184,8 +190,8 @@ class Store:
         slim = _slim(raw)
         self._objects[key] = slim
         self._in_namespace[key.namespace].add(key)
-        if held is not None and _wish(held) == _wish(slim):
-            return frozenset({key}) if held.get("status") != slim.get("status") else _NOTHING
+        if held is not None and _wish(held, ours) == _wish(slim, ours):
+            return _NOTHING if ours or held.get("status") == slim.get("status") else frozenset({key})
         self._index(key, frozenset(_references(key, slim)))
         return frozenset({key} | self._users_of.get(key, set()))
 
@@ -261,14 +267,14 @@ def _slim(raw: Raw) -> Raw:
     return {**raw, "metadata": metadata}
 
 
-def _wish(raw: Raw) -> tuple[object, ...]:
-    """Return what of an object can change what has to be done for it: all but its status."""
+def _wish(raw: Raw, ours: bool) -> tuple[object, ...]:
+    """Return what of an object can change what has to be done for it: all but its status (and what we write)."""
     metadata = raw["metadata"]
     return (
         metadata["uid"],
         raw.get("spec"),
         metadata.get("deletionTimestamp"),
-        metadata.get("finalizers"),
+        None if ours else metadata.get("finalizers"),
         metadata.get("annotations"),
     )
 

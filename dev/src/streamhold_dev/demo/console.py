@@ -55,7 +55,7 @@ class Console:
     def wait(
         self,
         what: str,
-        condition: Callable[[], T],
+        condition: Callable[[], T | None],
         *,
         timeout: float,
         progress: Callable[[], str] | None = None,

@@ -128,9 +128,8 @@ class Story:
         password = f"--from-literal=password={self.redis.password}"
         user = f"--from-literal=username={self.redis.admin_username}"
         self.kubectl("create", "secret", "generic", "redis-admin", "-n", NAMESPACE, user, password)
-        self.console.ran(
-            f"kubectl create secret generic redis-admin -n {NAMESPACE} --from-literal=username=… --from-literal=password=…"
-        )
+        shown = "--from-literal=username=… --from-literal=password=…"
+        self.console.ran(f"kubectl create secret generic redis-admin -n {NAMESPACE} {shown}")
         manifests = programs.quickstart_for(f"127.0.0.1:{self.redis.port}", self.folder / "quickstart")
         output = self.kubectl("apply", "-n", NAMESPACE, "-f", str(manifests))
         self.console.ran(f"kubectl apply -n {NAMESPACE} -f examples/quickstart", output)

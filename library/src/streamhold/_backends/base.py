@@ -263,6 +263,7 @@ class CallbackSubscriber:
 
     def _start(self, delivery: Delivery) -> None:
         self.running += 1
+        delivery.since = asyncio.get_running_loop().time()
         delivery.source.started(delivery)
         self._background.spawn(self._handle(delivery))
 

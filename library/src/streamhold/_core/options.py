@@ -13,6 +13,7 @@ from typing import Any
 
 from streamhold._core.keys import check_key_prefix
 from streamhold.errors import ConfigError
+from streamhold.types import StartFrom
 
 __all__ = ["DEFAULT_URL", "PubSubOptions", "TopicSettings", "check_group", "check_max_in_flight", "check_start_from"]
 
@@ -97,7 +98,7 @@ class PubSubOptions:
         return frozenset(option.name for option in fields(cls) if option.init)
 
 
-def check_group(group: str | None) -> str | None:
+def check_group(group: object) -> str | None:
     """Return a usable group name, or None for none.
 
     Raises:
@@ -116,24 +117,26 @@ def check_group(group: str | None) -> str | None:
     return group
 
 
-def check_start_from(start_from: str) -> str:
+def check_start_from(start_from: object) -> StartFrom:
     """Return where a new group begins.
 
     Raises:
         ConfigError: it is neither `earliest` nor `latest`.
     """
-    if start_from not in ("earliest", "latest"):
-        raise ConfigError("start_from", start_from, "must be 'earliest' or 'latest'")
-    return start_from
+    if start_from == "earliest" or start_from == "latest":
+        return start_from
+    raise ConfigError("start_from", start_from, "must be 'earliest' or 'latest'")
 
 
-def check_max_in_flight(limit: int | None) -> int | None:
+def check_max_in_flight(limit: object) -> int | None:
     """Return a usable concurrency limit, None for none.
 
     Raises:
         ConfigError: it is not a positive integer.
     """
-    if limit is not None and (type(limit) is not int or limit < 1):
+    if limit is None:
+        return None
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
         raise ConfigError("max_in_flight", limit, "must be an integer of at least 1, or None for no limit")
     return limit
 

@@ -1,7 +1,7 @@
 """Turn pydantic's JSON schema into the structural schema that the API server accepts.
 
-References are put in place, `X | None` becomes an optional property, titles and defaults go. What API servers refuse, or
-what would make CEL too costly for them, raises here: better while generating than at the user's `kubectl apply`.
+References are put in place, `X | None` becomes an optional property, titles and defaults go. What API servers refuse,
+or what would make CEL too costly for them, raises here: better while generating than at the user's `kubectl apply`.
 """
 
 from __future__ import annotations

@@ -208,7 +208,12 @@ class CoordinationClient(KubeObject):
         Cel(
             "size(self.metadata.name) <= 63",
             "metadata.name must have at most 63 characters: it becomes a label of the binding Secret",
-        )
+        ),
+        Cel(
+            "!has(self.spec.passwordSecretRef) || self.spec.passwordSecretRef.name"
+            " != (has(self.spec.secretName) ? self.spec.secretName : self.metadata.name + '-streamhold')",
+            "passwordSecretRef must name another Secret than the binding (secretName, or <name>-streamhold)",
+        ),
     )
 
     KIND: ClassVar[str] = "CoordinationClient"
