@@ -38,6 +38,7 @@ class Program:
             logs / f"{name}.log",
             env={"STREAMHOLD_BINDING": str(binding), "PYTHONUNBUFFERED": "1", "PYTHONWARNINGS": "default"},
         )
+        self._server.guard()
 
     @property
     def server(self) -> processes.Server:

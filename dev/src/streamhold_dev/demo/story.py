@@ -109,7 +109,8 @@ class Story:
         command = [sys.executable, "-m", "streamhold_operator", *flags]
         self.operator = processes.Server("operator", command, self.logs / "operator.log", env={"PYTHONUNBUFFERED": "1"})
         self._ends.append(self.operator.end)
-        self._guard(self.operator)
+        if self._watched:
+            self.operator.guard()
         self.console.ran(f"python -m streamhold_operator --kubeconfig … --liveness-port {port}")
         self.console.wait("the operator gets ready", lambda: self._operator_answers(port), timeout=_OPERATOR_READY)
         self.console.check(self.operator.alive, "the operator runs under the chart's RBAC")
@@ -207,14 +208,7 @@ class Story:
         path = programs.example("orders") / file
         program = Program(name, path, *arguments, binding=self.binding, logs=self.logs)
         self._programs.append(program)
-        self._guard(program.server)
         return program
-
-    def _guard(self, server: processes.Server) -> None:
-        """End it with this process, unless it is to be kept."""
-        if self._watched:
-            watchdog = processes.guard([server])
-            self._ends.append(lambda: processes.dismiss(watchdog))
 
     def handle_orders_and_kill(self) -> None:
         """Publish, kill the worker that holds work and the lease holder, and see that nothing is lost."""
