@@ -1,4 +1,4 @@
-"""What README and docs show is what works: their Python blocks run against a real server, their manifests are applied."""
+"""What README and docs show works: their Python blocks run against a real server, their manifests are applied."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 import yaml
+
+import streamhold
 from streamhold_dev import folders
 from streamhold_dev.controlplane import ControlPlane
 from streamhold_dev.redisserver import RedisServer
-
-import streamhold
 
 pytestmark = pytest.mark.anyio
 
