@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -12,7 +14,7 @@ from streamhold_dev import processes
 from streamhold_dev.controlplane import ControlPlane
 from streamhold_operator.api import KINDS
 from streamhold_operator.api.conditions import Reason, build, timestamp
-from streamhold_operator.api.schema import RESOURCES
+from streamhold_operator.api.schema import RESOURCES, Resource
 from support.crd_values import BASES, an_object
 
 pytestmark = pytest.mark.usefixtures("crds")
@@ -35,7 +37,7 @@ CONDITIONS = [
         "observedGeneration": 1,
     },
 ]
-STATUS = {
+STATUS: dict[str, dict[str, Any]] = {
     "RedisConnection": {"server": {"product": "Valkey", "version": "9.1.2"}, "nodes": 1, "capabilities": ["acl"]},
     "StreamTopic": {"effectiveName": "orders", "streamKey": "streamhold:shop:orders", "groups": ["billing"]},
     "LeasePolicy": {"keyPrefix": "streamhold:shop:lease:jobs/"},
@@ -66,13 +68,11 @@ def test_the_category_lists_the_four_kinds_with_their_columns(control_plane: Con
 
 
 @pytest.mark.parametrize("resource", RESOURCES, ids=lambda resource: resource.model.KIND)
-def test_the_short_name_works(resource: object, control_plane: ControlPlane, namespace: str) -> None:
-    short = resource.short  # type: ignore[attr-defined]
-    kind = resource.model.KIND  # type: ignore[attr-defined]
+def test_the_short_name_works(resource: Resource, control_plane: ControlPlane, namespace: str) -> None:
+    kind = resource.model.KIND
     control_plane.apply(an_object(kind, BASES[kind][0]), namespace=namespace)
-    assert f"{kind.lower()}.streamhold.dev/probe" in control_plane.kubectl(
-        "get", short, "--namespace", namespace, "--output", "name"
-    )
+    listed = control_plane.kubectl("get", resource.short, "--namespace", namespace, "--output", "name")
+    assert listed.strip() == f"{kind.lower()}.streamhold.dev/probe"
 
 
 @pytest.mark.parametrize("kind", list(BASES))
@@ -109,8 +109,6 @@ def test_the_models_read_and_write_what_the_api_server_stores(
 
 
 def test_the_api_server_takes_every_reason_as_a_condition(control_plane: ControlPlane, namespace: str) -> None:
-    from datetime import UTC, datetime
-
     control_plane.apply(an_object("LeasePolicy", BASES["LeasePolicy"][0]), namespace=namespace)
     now = datetime(2026, 1, 1, tzinfo=UTC)
     for reason in Reason:

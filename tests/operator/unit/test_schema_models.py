@@ -116,4 +116,4 @@ def test_unknown_members_of_a_newer_version_are_ignored_and_objects_cannot_be_ch
     policy = parse("LeasePolicy", raw)
     assert policy.metadata.name == "jobs"
     with pytest.raises(ValueError, match="frozen"):
-        policy.metadata = policy.metadata  # type: ignore[misc]
+        policy.metadata = policy.metadata
