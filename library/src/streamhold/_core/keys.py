@@ -22,6 +22,7 @@ __all__ = [
     "CompanionKind",
     "check_key_prefix",
     "check_lease_key",
+    "check_text",
     "check_topic",
     "companion",
     "companion_pattern",
@@ -49,6 +50,25 @@ _MOST_TAG_DIGITS = 6
 """The largest number that `_tag_number` returns is 109757; a property test holds this."""
 
 
+def check_text(option: str, value: str) -> str:
+    """Return a name that Redis and other programs can take unchanged; `option` is what it is called in the error.
+
+    Raises:
+        ConfigError: it is empty or not text that UTF-8 can carry, or holds NUL.
+    """
+    if not isinstance(value, str):
+        raise ConfigError(option, value, "must be a string")
+    if not value:
+        raise ConfigError(option, value, "must not be empty")
+    if "\0" in value:
+        raise ConfigError(option, value, "must not hold NUL")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(option, value, "must be text that UTF-8 can carry: it holds half a surrogate pair") from None
+    return value
+
+
 def check_key_prefix(prefix: str) -> str:
     """Return a usable key prefix unchanged.
 
@@ -57,7 +77,7 @@ def check_key_prefix(prefix: str) -> str:
     Raises:
         ConfigError: it is empty, or holds whitespace, NUL, a glob character or anything but one complete `{tag}`.
     """
-    _check_text("key_prefix", prefix)
+    check_text("key_prefix", prefix)
     if any(character.isspace() for character in prefix):
         raise ConfigError("key_prefix", prefix, "whitespace is not allowed")
     if not _GLOB.isdisjoint(prefix):
@@ -74,7 +94,7 @@ def check_topic(topic: str) -> str:
     Raises:
         ConfigError: it is empty, not text that UTF-8 can carry, holds NUL, or starts with a reserved name.
     """
-    _check_text("topic", topic)
+    check_text("topic", topic)
     for reserved in RESERVED_TOPIC_PREFIXES:
         if topic.startswith(reserved):
             raise ConfigError(
@@ -89,7 +109,7 @@ def check_lease_key(key: str) -> str:
     Raises:
         ConfigError: it is empty or not text that UTF-8 can carry, or holds NUL.
     """
-    return _check_text("key", key)
+    return check_text("key", key)
 
 
 def stream_key(prefix: str, topic: str) -> str:
@@ -208,17 +228,3 @@ def _tag_numbers() -> dict[int, int]:
         found.setdefault(crc_hqx(b"%d" % number, 0) % _SLOTS, number)
         number += 1
     return found
-
-
-def _check_text(option: str, value: str) -> str:
-    if not isinstance(value, str):
-        raise ConfigError(option, value, "must be a string")
-    if not value:
-        raise ConfigError(option, value, "must not be empty")
-    if "\0" in value:
-        raise ConfigError(option, value, "must not hold NUL")
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise ConfigError(option, value, "must be text that UTF-8 can carry: it holds half a surrogate pair") from None
-    return value

@@ -187,7 +187,7 @@ class RedisLeases:
                 _RENEW,
                 (place.lease, place.fence, place.floor),
                 (owner, ttl_ms, place.rules.lock_delay_ms, int(place.rules.fencing), _expected(token)),
-                timeout=min(self._client.timeout, ttl_ms / 1000),
+                timeout=min(self._client.timeout, _patience(ttl_ms / 1000)),
                 idempotent=True,
             )
         return bool(renewed)
@@ -231,6 +231,11 @@ def _named(key: str, doing: str) -> Iterator[None]:
     except BackendError as error:
         error.add_note(f"while {doing} the lease {key!r}")
         raise
+
+
+def _patience(ttl: float) -> float:
+    """How long one renewal may take: a few must fit into the TTL, so that a dead connection is found and replaced."""
+    return max(ttl / 4, min(ttl, 0.25))
 
 
 def _expected(token: int | None) -> str:
