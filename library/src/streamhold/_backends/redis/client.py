@@ -312,8 +312,7 @@ class RedisClient(_Caller):
 
     async def aclose(self) -> None:
         """Close all links, readers too. Idempotent; ends while the server is down. Unanswered calls fail."""
-        readers, self._readers = self._readers, set()
-        for reader in readers:
+        for reader in list(self._readers):
             await reader.aclose()
         await self._line.aclose()
 

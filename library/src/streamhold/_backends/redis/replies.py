@@ -31,7 +31,8 @@ _NOT_EXECUTED = frozenset({"LOADING", "READONLY", "TRYAGAIN", "MASTERDOWN", "CLU
 # Redis 6.2 wraps the error of a command inside a script:
 # "ERR Error running script (call to f_…): @user_script:3: WRONGTYPE Operation …"; from 7.0 on it comes as it is.
 _IN_SCRIPT = re.compile(r"@user_script: ?\d+: -?([A-Z]{2,}) ")
-_SCRIPT_WITHOUT_RIGHTS = "The user executing the script can't"
+# Whatever is denied to a script comes as ERR: the first text from 6.2, the second from 7.0 on.
+_SCRIPT_WITHOUT_RIGHTS = ("The user executing the script can't", "ACL failure in script")
 _KEY_POSITION = {"XGROUP": 2, "XINFO": 2, "OBJECT": 2, "MEMORY": 2}
 _WITHOUT_KEY = frozenset(
     {"AUTH", "SELECT", "PING", "CLIENT", "SCRIPT", "INFO", "HELLO", "TIME", "WAIT", "ACL", "CONFIG"}
@@ -44,7 +45,7 @@ def code_of(error: ReplyError) -> str:
         wrapped = _IN_SCRIPT.search(error.message)
         if wrapped is not None:
             return wrapped[1]
-        if _SCRIPT_WITHOUT_RIGHTS in error.message:
+        if any(text in error.message for text in _SCRIPT_WITHOUT_RIGHTS):
             return "NOPERM"
     return error.code
 
