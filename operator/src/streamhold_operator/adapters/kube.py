@@ -181,26 +181,24 @@ class Kube:
                 return None
             raise
 
-    async def create_secret(self, body: Raw) -> Raw | None:
-        """Create the Secret; None when one of that name is there already."""
-        try:
-            return await self._request(
-                "POST", SECRETS.path(body["metadata"]["namespace"]), query=_BY_US, body=body, content=_JSON
-            )
-        except ApiError as exc:
-            if exc.status == 409:
-                return None
-            raise
+    async def apply_secret(self, body: Raw) -> Raw | None:
+        """Make the Secret's fields that are ours what `body` says, creating it if need be; fields of others stay.
 
-    async def apply_secret(self, body: Raw) -> Raw:
-        """Make the Secret's fields that are ours what `body` says; fields of others stay.
+        With a uid in the body exactly that Secret is meant; without one a Secret that somebody else made meanwhile is
+        not taken over.
 
-        With the uid in the body a Secret that was re-created meanwhile is refused (409), not overwritten.
+        Returns:
+            The Secret, or None when another one is there.
         """
         metadata = body["metadata"]
         path = SECRETS.path(metadata["namespace"], metadata["name"])
-        query = {"fieldManager": FIELD_MANAGER, "force": "true"}
-        return await self._request("PATCH", path, query=query, body=body, content=_APPLY)
+        query = {"fieldManager": FIELD_MANAGER, "force": "true" if "uid" in metadata else "false"}
+        try:
+            return await self._request("PATCH", path, query=query, body=body, content=_APPLY)
+        except ApiError as exc:
+            if exc.status in (409, 422):
+                return None
+            raise
 
     async def delete_secret(self, namespace: str, name: str, uid: str) -> None:
         """Delete exactly this Secret; a missing or re-created one is left alone."""

@@ -1,0 +1,262 @@
+"""CoordinationClient: an ACL user with exactly the rights of its grants, and the binding Secret that carries its login.
+
+The order is always: finalizer, then the user in Redis, then the Secret; a password that a pod can read already works.
+"""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import dataclass, replace
+
+from streamhold_operator.adapters.redis import AdminTarget
+from streamhold_operator.api import CoordinationClient, RedisConnection
+from streamhold_operator.api.conditions import Reason
+from streamhold_operator.api.v1alpha1.redisconnection import AccessMode
+from streamhold_operator.domain import client as domain
+from streamhold_operator.domain.acl import AclAbilities
+from streamhold_operator.domain.binding import BindingConnection, binding_data
+from streamhold_operator.domain.connection import parse_endpoint
+from streamhold_operator.domain.outcome import Outcome, Refusal
+from streamhold_operator.reconcile import binding
+from streamhold_operator.reconcile.base import (
+    DONE,
+    Again,
+    Context,
+    connection_for,
+    keep_finalizer,
+    publish,
+)
+from streamhold_operator.reconcile.grants import Grants, resolve
+from streamhold_operator.reconcile.password import Password, Rotation, choose
+from streamhold_operator.reconcile.removal import Removal, finish
+from streamhold_operator.reconcile.secrets import entry, secret_entries
+from streamhold_operator.reconcile.sessions import Interest, Session
+from streamhold_operator.reconcile.settling import applied, release, release_gone, settle
+from streamhold_operator.store import Key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Login:
+    """As whom the client logs in."""
+
+    username: str
+    password: Password
+    outcome: Outcome
+
+
+async def reconcile(context: Context, key: Key) -> Again:
+    """Bring a client to what its object says.
+
+    Raises:
+        Refusal: something stands in the way; the caller says so in the status.
+    """
+    raw = context.store.get(key)
+    if raw is None:
+        await release_gone(context, key)
+        return DONE
+    client = CoordinationClient.parse(raw)
+    username = client.spec.effective_username(key.namespace, key.name)
+    if client.metadata.is_deleting:
+        removal = Removal(
+            what=f"the ACL user {username!r}", remove=lambda *found: _remove(context, key, client, found[1])
+        )
+        return await finish(context, key, raw, removal)
+    if client.spec.suspend:
+        message = "The ACL user and the Secret are left as they are while spec.suspend is true"
+        outcome = Outcome(ready=False, reason=Reason.SUSPENDED, message=message, status=kept_status(client))
+        await publish(context, key, raw, outcome, generation=client.metadata.generation)
+        return DONE
+    if context.store.terminating(key.namespace):
+        return DONE
+    connection, session = await _connection(context, key, client)
+    grants = resolve(context, key, client, connection, session)
+    if grants.problem is not None and (grants.problem.retry_after is not None or client.status.binding is None):
+        raise grants.problem
+    found = await binding.find(context, key, client)
+    if connection.spec.access is AccessMode.SHARED:
+        login = await _shared_login(context, key, connection)
+    else:
+        raw = await keep_finalizer(context, raw, wanted=True)
+        login = await _own_login(context, key, client, session, grants, found, username)
+    outcome = login.outcome
+    if outcome.ready:
+        repairs = await _bind(context, key, client, session, grants, login, found)
+        outcome = replace(outcome, repairs=outcome.repairs + repairs)
+        if grants.problem is not None:
+            refused = Outcome.refused(grants.problem, status=outcome.status)
+            outcome = replace(refused, repairs=outcome.repairs, warnings=outcome.warnings)
+    outcome = replace(outcome, status={**kept_status(client), **_binding_status(client, login), **outcome.status})
+    await publish(context, key, raw, outcome, generation=client.metadata.generation)
+    if outcome.retry_after is not None:
+        return Again(outcome.retry_after, failed=True)
+    return Again(login.password.next_change)
+
+
+def kept_status(client: CoordinationClient) -> dict[str, object]:
+    """Return what the status says of Redis and the Secret: it stays true while nothing is changed there."""
+    status = client.status.to_dict()
+    return {name: value for name, value in status.items() if name not in ("conditions", "observedGeneration")}
+
+
+def _binding_status(client: CoordinationClient, login: Login) -> dict[str, object]:
+    if not login.outcome.ready:
+        return {}
+    return {"binding": {"name": client.spec.effective_secret_name(client.metadata.name)}, "username": login.username}
+
+
+async def _connection(context: Context, key: Key, client: CoordinationClient) -> tuple[RedisConnection, Session]:
+    """Return the connection and its session; take the user away where the client may not use it any more."""
+    reference = context.store.connection_of(key)
+    assert reference is not None  # the schema requires connectionRef
+    try:
+        return connection_for(context, key, reference)
+    except Refusal as refusal:
+        session = context.sessions.get(reference)
+        if refusal.reason == Reason.CONNECTION_NOT_ALLOWED and session is not None and session.usable:
+            await _remove(context, key, client, session)
+        raise
+
+
+async def _own_login(
+    context: Context,
+    key: Key,
+    client: CoordinationClient,
+    session: Session,
+    grants: Grants,
+    found: binding.Found,
+    username: str,
+) -> Login:
+    """Have the client's ACL user with its rights and passwords."""
+    assert session.facts is not None  # a usable session knows its server
+    abilities = session.facts.abilities
+    password = choose(
+        found.source,
+        imported=await _imported(context, key, client),
+        rotation=_rotation(client),
+        now=context.clock().astimezone(datetime.UTC),
+    )
+    want = domain.Want.of(
+        client,
+        cluster=context.cluster,
+        topics=grants.topics,
+        leases=grants.leases,
+        passwords=password.accepted,
+        database=session.admin.target.database if session.admin is not None else 0,
+    )
+    settled = await settle(
+        context,
+        session,
+        users=(username,),
+        observed=lambda snapshot: domain.Observed(
+            owners=snapshot.owners, user=snapshot.users[username], abilities=abilities
+        ),
+        plan=lambda have: domain.plan(want, have),
+    )
+    outcome = domain.conclude(want, settled.todo, settled.failure)
+    if settled.failure is None:
+        holder = settled.have.owners.holder(want.record)
+        foreign = settled.todo.refusal is not None
+        session.interests[key] = Interest(
+            record=want.record,
+            holder=holder.field if holder is not None else None,
+            username=username,
+            user=settled.have.user if foreign else want.rule(abilities),
+        )
+    outcome = replace(outcome, warnings=outcome.warnings + settled.warnings)
+    return Login(username=username, password=password, outcome=outcome)
+
+
+async def _shared_login(context: Context, key: Key, connection: RedisConnection) -> Login:
+    """Take the login that all clients of the connection share."""
+    reference = connection.spec.shared_secret_ref
+    assert reference is not None  # the schema requires it for access Shared
+    namespace, field = connection.metadata.namespace, "sharedSecretRef"
+    entries = await secret_entries(context, namespace, reference.name, field)
+    text = entry(entries, reference.effective_password_key, namespace, reference.name, field)
+    username = "default"
+    if reference.username_key is not None or reference.effective_username_key in entries:
+        username = entry(entries, reference.effective_username_key, namespace, reference.name, field)
+    password = Password(text=text, accepted=(), annotations={}, next_change=context.settings.resync_interval)
+    message = f"The client shares the login of {connection.metadata.name!r} as the user {username!r}"
+    outcome = Outcome(ready=True, reason=Reason.READY, message=message, status={"username": username})
+    return Login(username=username, password=password, outcome=outcome)
+
+
+async def _bind(
+    context: Context,
+    key: Key,
+    client: CoordinationClient,
+    session: Session,
+    grants: Grants,
+    login: Login,
+    found: binding.Found,
+) -> tuple[str, ...]:
+    """Have the binding Secret say how to log in and what is granted; return what was put right."""
+    assert session.admin is not None  # a usable session has one
+    data = binding_data(
+        namespace=key.namespace,
+        client=key.name,
+        username=login.username,
+        password=login.password.text,
+        connection=_seen_by_pods(session.admin.target, session),
+        topics=grants.topics,
+        leases=grants.leases,
+    )
+    wanted = binding.body(client, data, login.password.annotations, found.secret)
+    repairs: tuple[str, ...] = ()
+    if found.secret is None or binding.differs(found.secret, wanted):
+        context.metrics.api_writes.labels("secret").inc()
+        written = await context.kube.apply_secret(wanted)
+        if written is None:
+            raise binding.foreign(key, wanted["metadata"]["name"])
+        context.store.remember(written, ours=True)
+        if found.source is None and client.status.binding is not None:
+            repairs = (f"The binding Secret {wanted['metadata']['name']!r} was gone and is back with a new password",)
+    if found.earlier is not None:
+        metadata = found.earlier["metadata"]
+        await context.kube.delete_secret(key.namespace, metadata["name"], metadata["uid"])
+    return repairs
+
+
+def _seen_by_pods(target: AdminTarget, session: Session) -> BindingConnection:
+    assert session.connection is not None  # set by the connection's pass
+    return BindingConnection(
+        endpoints=tuple(parse_endpoint(endpoint) for endpoint in session.connection.spec.endpoints),
+        topology=target.topology,
+        database=target.database,
+        tls=target.tls is not None,
+        server_name=target.tls.server_name if target.tls is not None else None,
+        ca=target.tls.ca if target.tls is not None else None,
+    )
+
+
+async def _imported(context: Context, key: Key, client: CoordinationClient) -> str | None:
+    reference = client.spec.password_secret_ref
+    if reference is None:
+        return None
+    entries = await secret_entries(context, key.namespace, reference.name, "passwordSecretRef")
+    return entry(entries, reference.effective_key, key.namespace, reference.name, "passwordSecretRef")
+
+
+def _rotation(client: CoordinationClient) -> Rotation | None:
+    rotation = client.spec.rotation
+    return None if rotation is None else Rotation(every=rotation.every_ms / 1000, overlap=rotation.overlap_ms / 1000)
+
+
+async def _remove(context: Context, key: Key, client: CoordinationClient, session: Session) -> None:
+    """Take the user and the claim away; nothing is asked of a server that never heard of the client.
+
+    Raises:
+        Refusal: the server could not be reached, or refused.
+    """
+    want = domain.Want.of(client, cluster=context.cluster)
+    if want.record.field not in session.owners.records and session.usable and not client.metadata.is_deleting:
+        return
+    snapshot = await session.observe({}, (want.username,))
+    abilities = session.facts.abilities if session.facts is not None else AclAbilities(selectors=False)
+    have = domain.Observed(owners=snapshot.owners, user=snapshot.users[want.username], abilities=abilities)
+    for result in await applied(context, session, domain.plan_removal(want, have).actions):
+        if result.failure is not None:
+            raise result.failure
+    session.take(session.owners.without(want.record.field))
+    await release(context, session, key, want.record.field)

@@ -1,0 +1,112 @@
+"""One pass over one key, whatever its kind: run it, say how it ended, decide when it is looked at again.
+
+The only place where an error of a pass ends: a refusal becomes the status; an API server that is away or has moved
+on, or a fault of our own, becomes another try after a growing delay. Nothing is lost and nothing runs hot.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+
+from streamhold_operator.adapters.kube import ApiError, ApiUnavailable
+from streamhold_operator.api import InvalidObject
+from streamhold_operator.api.conditions import Reason
+from streamhold_operator.domain.outcome import Outcome, Refusal
+from streamhold_operator.reconcile import client, connection, lease, topic
+from streamhold_operator.reconcile.base import DONE, GRACE, Again, Context, publish
+from streamhold_operator.store import CLIENT, CONNECTION, LEASE, TOPIC, Key, Raw
+
+logger = logging.getLogger("streamhold_operator.reconcile")
+
+_PASSES: Mapping[str, Callable[[Context, Key], Awaitable[Again]]] = {
+    CONNECTION: connection.reconcile,
+    TOPIC: topic.reconcile,
+    LEASE: lease.reconcile,
+    CLIENT: client.reconcile,
+}
+_SOON_AFTER_CONFLICT = 0.1
+_UNDECIDED = (Reason.PROGRESSING, Reason.TOPIC_NOT_READY, Reason.LEASE_POLICY_NOT_READY)
+_PATIENT_TRIES = 4
+"""What waits for a neighbour that is about to be looked at says nothing in the first seconds."""
+
+
+async def work(context: Context, key: Key) -> None:
+    """Look at one object; never raises but for cancellation."""
+    started = context.now()
+    result = "done"
+    try:
+        again = await _guarded(context, key)
+        result = "failed" if again.failed else "done"
+    except ApiError as exc:
+        result, again = "api_error", Again(_SOON_AFTER_CONFLICT if exc.status == 409 else None, failed=True)
+        level = logging.DEBUG if exc.status == 409 else logging.WARNING
+        logger.log(level, "%s: %s; trying again", key, exc)
+    except ApiUnavailable as exc:
+        result, again = "api_unavailable", Again(failed=True)
+        logger.warning("%s: the API server did not answer (%s); trying again", key, exc)
+    except Exception:
+        result, again = "internal_error", Again(failed=True)
+        logger.exception("%s: this pass failed by a fault of the operator; trying again", key)
+    context.metrics.reconciles.labels(key.kind, result).inc()
+    context.metrics.duration.labels(key.kind).observe(context.now() - started)
+    _schedule(context, key, again)
+
+
+def _schedule(context: Context, key: Key, again: Again) -> None:
+    if again.failed:
+        context.queue.retry(key, at_least=again.after or 0.0)
+        return
+    if context.store.get(key) is None:
+        context.queue.backlog.drop(key)
+    context.queue.backlog.forget(key)
+    if again.after is not None:
+        context.queue.add_later(key, again.after)
+
+
+async def _guarded(context: Context, key: Key) -> Again:
+    try:
+        return await _PASSES[key.kind](context, key)
+    except Refusal as refusal:
+        return await _refused(context, key, refusal)
+    except InvalidObject as exc:
+        message = f"{exc}; correct the object, or install the CRDs of this operator's version"
+        return await _refused(context, key, Refusal(Reason.INTERNAL_ERROR, message))
+
+
+async def _refused(context: Context, key: Key, refusal: Refusal) -> Again:
+    """Say in the status what stands in the way."""
+    raw = context.store.get(key)
+    if raw is None:
+        return DONE if refusal.retry_after is None else Again(refusal.retry_after, failed=True)
+    undecided = refusal.reason in _UNDECIDED and refusal.retry_after is not None
+    if undecided and context.queue.backlog.failures(key) < _PATIENT_TRIES:
+        return Again(failed=True)
+    rest = _rest_of_grace(context, key, raw, refusal)
+    if rest is not None:
+        return Again(rest)
+    outcome = Outcome.refused(refusal, status=_kept(raw))
+    await publish(context, key, raw, outcome, generation=raw["metadata"]["generation"])
+    return DONE if refusal.retry_after is None else Again(refusal.retry_after, failed=True)
+
+
+def _rest_of_grace(context: Context, key: Key, raw: Raw, refusal: Refusal) -> float | None:
+    """Return how long what is Ready may still say so, though its connection is away since a moment ago."""
+    if refusal.reason not in (Reason.CONNECTION_NOT_READY, Reason.UNREACHABLE, Reason.LOADING):
+        return None
+    status = raw.get("status") or {}
+    ready = any(c.get("type") == "Ready" and c.get("status") == "True" for c in status.get("conditions") or ())
+    reference = context.store.connection_of(key)
+    session = context.sessions.get(reference) if reference is not None else None
+    if not ready or status.get("observedGeneration") != raw["metadata"]["generation"] or session is None:
+        return None
+    if session.refusal is None or session.refusal.reason == Reason.SUSPENDED:
+        return None
+    rest = GRACE if session.down_since is None else session.down_since + GRACE - context.now()
+    return rest if rest > 0 else None
+
+
+def _kept(raw: Raw) -> Mapping[str, object]:
+    """Return what the status says besides conditions: a refusal takes nothing back that is still in Redis."""
+    status = raw.get("status") or {}
+    return {name: value for name, value in status.items() if name not in ("conditions", "observedGeneration")}
