@@ -41,6 +41,8 @@ class Context:
     """Id of this cluster in owner records."""
     clock: Callable[[], datetime.datetime] = lambda: datetime.datetime.now(datetime.UTC)
     now: Callable[[], float] = anyio.current_time
+    undecided_since: dict[Key, float] = field(default_factory=dict)
+    """Since when objects wait for a neighbour that has not been looked at."""
     warned: dict[Key, tuple[str, ...]] = field(default_factory=dict)
     """The warnings each object's user has heard."""
 

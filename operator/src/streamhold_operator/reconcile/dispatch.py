@@ -27,8 +27,8 @@ _PASSES: Mapping[str, Callable[[Context, Key], Awaitable[Again]]] = {
 }
 _SOON_AFTER_CONFLICT = 0.1
 _UNDECIDED = (Reason.PROGRESSING, Reason.TOPIC_NOT_READY, Reason.LEASE_POLICY_NOT_READY)
-_PATIENT_TRIES = 4
-"""What waits for a neighbour that is about to be looked at says nothing in the first seconds."""
+PATIENCE = 5.0
+"""Seconds for which what waits for a neighbour that is about to be looked at says nothing of it."""
 
 
 async def work(context: Context, key: Key) -> None:
@@ -54,6 +54,8 @@ async def work(context: Context, key: Key) -> None:
 
 
 def _schedule(context: Context, key: Key, again: Again) -> None:
+    if context.store.get(key) is None:
+        context.undecided_since.pop(key, None)
     if again.failed:
         context.queue.retry(key, at_least=again.after or 0.0)
         return
@@ -66,7 +68,9 @@ def _schedule(context: Context, key: Key, again: Again) -> None:
 
 async def _guarded(context: Context, key: Key) -> Again:
     try:
-        return await _PASSES[key.kind](context, key)
+        again = await _PASSES[key.kind](context, key)
+        context.undecided_since.pop(key, None)
+        return again
     except Refusal as refusal:
         return await _refused(context, key, refusal)
     except InvalidObject as exc:
@@ -79,9 +83,11 @@ async def _refused(context: Context, key: Key, refusal: Refusal) -> Again:
     raw = context.store.get(key)
     if raw is None:
         return DONE if refusal.retry_after is None else Again(refusal.retry_after, failed=True)
-    undecided = refusal.reason in _UNDECIDED and refusal.retry_after is not None
-    if undecided and context.queue.backlog.failures(key) < _PATIENT_TRIES:
-        return Again(failed=True)
+    if refusal.reason in _UNDECIDED and refusal.retry_after is not None:
+        if context.now() - context.undecided_since.setdefault(key, context.now()) < PATIENCE:
+            return Again(failed=True)
+    else:
+        context.undecided_since.pop(key, None)
     rest = _rest_of_grace(context, key, raw, refusal)
     if rest is not None:
         return Again(rest)

@@ -108,7 +108,7 @@ def _held(
     refusal = Refusal(
         words.not_ready,
         f"{words.kind} {target.namespace}/{target.name} is not ready: {reason}: {message}",
-        retry_after=None if registered else UNDECIDED,
+        retry_after=None if registered and ready is not None else UNDECIDED,
     )
     if not registered or session.owners.holder(record) is not None:
         return False, refusal
