@@ -29,6 +29,7 @@ __all__ = [
     "Counters",
     "Delivery",
     "Log",
+    "OnRoom",
     "Outcome",
     "QueueSubscriber",
     "Source",
@@ -37,6 +38,8 @@ __all__ = [
 ]
 
 Log: TypeAlias = "logging.Logger | logging.LoggerAdapter[logging.Logger]"
+
+OnRoom: TypeAlias = Callable[[], None]
 
 UNLIMITED = 1 << 30
 """The room of a subscriber without a limit."""
@@ -198,6 +201,11 @@ class Delivery(Settlement):
 class Subscriber(Protocol):
     """Who gets deliveries."""
 
+    limit: int
+    """How many it takes at once."""
+    on_room: OnRoom | None
+    """Called when it has room again."""
+
     def room(self) -> int:
         """How many more deliveries it takes now."""
         ...
@@ -218,8 +226,9 @@ class Subscriber(Protocol):
         """Take nothing more; returns what was not handed to a handler yet."""
         ...
 
-
-OnRoom: TypeAlias = Callable[[], None]
+    async def idle(self) -> None:
+        """Wait until no handler has a delivery."""
+        ...
 
 
 class CallbackSubscriber:
@@ -230,20 +239,21 @@ class CallbackSubscriber:
         self.running = 0
         self._callback = callback
         self._async = is_async(callback)
-        self._limit = limit or UNLIMITED
+        self.limit = limit or UNLIMITED
         self._waiting: deque[Delivery] = deque()
         self._background = background
         self._log = log
-        self._ended = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._idle: anyio.Event | None = None
         self._threads: anyio.CapacityLimiter | None = None
 
     def room(self) -> int:
         """How many more handlers may start."""
-        return self._limit - self.running - len(self._waiting)
+        return self.limit - self.running - len(self._waiting)
 
     def deliver(self, delivery: Delivery) -> None:
         """Start a handler, or keep the delivery until one may start."""
-        if self.running >= self._limit:
+        if self.running >= self.limit:
             self._waiting.append(delivery)
         else:
             self._start(delivery)
@@ -256,16 +266,23 @@ class CallbackSubscriber:
 
     def end(self) -> list[Delivery]:
         """Start no more handlers; those that run go on."""
-        self._ended = True
         left = list(self._waiting)
         self._waiting.clear()
         return left
+
+    async def idle(self) -> None:
+        """Wait until no handler runs, except one that asks this itself."""
+        while self.running > (asyncio.current_task() in self._tasks):
+            self._idle = anyio.Event()
+            await self._idle.wait()
 
     def _start(self, delivery: Delivery) -> None:
         self.running += 1
         delivery.since = asyncio.get_running_loop().time()
         delivery.source.started(delivery)
-        self._background.spawn(self._handle(delivery))
+        task = self._background.spawn(self._handle(delivery))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _handle(self, delivery: Delivery) -> None:
         try:
@@ -286,14 +303,16 @@ class CallbackSubscriber:
         finally:
             delivery.held = False
             self.running -= 1
-            while self._waiting and self.running < self._limit:
+            while self._waiting and self.running < self.limit:
                 self._start(self._waiting.popleft())
+            if self._idle is not None:
+                self._idle.set()
             if self.on_room is not None:
                 self.on_room()
 
     async def _handle_in_thread(self, delivery: Delivery) -> None:
         if self._threads is None:
-            self._threads = anyio.CapacityLimiter(min(self._limit, _THREADS))
+            self._threads = anyio.CapacityLimiter(min(self.limit, _THREADS))
         ack, nack = _FromThread(delivery.ack), _FromThread(delivery.nack)
         # Abandoned when close() runs out of patience: a thread cannot be cancelled, its event is handed back.
         call = functools.partial(self._callback, delivery.event, ack, nack)
@@ -333,16 +352,17 @@ class QueueSubscriber:
             until_settled: whether a delivery counts until it is settled, or only while it is buffered.
         """
         self.on_room: OnRoom | None = None
-        self._limit = limit
+        self.limit = limit
         self._until_settled = until_settled
         self._buffer: deque[Delivery] = deque()
         self._handed_out = 0
+        self._idle: anyio.Event | None = None
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._ended = False
 
     def room(self) -> int:
         """How many more it takes."""
-        return self._limit - len(self._buffer) - self._handed_out
+        return self.limit - len(self._buffer) - self._handed_out
 
     def deliver(self, delivery: Delivery) -> None:
         """Keep it until it is asked for."""
@@ -353,6 +373,8 @@ class QueueSubscriber:
         """Make room for another."""
         if self._until_settled and delivery.since:
             self._handed_out -= 1
+            if self._idle is not None:
+                self._idle.set()
             if self.on_room is not None:
                 self.on_room()
 
@@ -369,6 +391,12 @@ class QueueSubscriber:
         while self._waiters:
             self._wake()
         return left
+
+    async def idle(self) -> None:
+        """Wait until all that was handed out is settled."""
+        while self._handed_out > 0:
+            self._idle = anyio.Event()
+            await self._idle.wait()
 
     async def next(self) -> Delivery | None:
         """Wait for the next delivery; None when there will be none."""
