@@ -1,6 +1,6 @@
 """The table of values in the chart's README, made from the comments in values.yaml.
 
-    PYTHONPATH=tests .venv/bin/python -m support.chart_values        write it
+PYTHONPATH=tests .venv/bin/python -m support.chart_values        write it
 """
 
 from __future__ import annotations
