@@ -113,6 +113,7 @@ class Lease:
         self._term = term
         self._with_token: dict[str, int] = {} if token is None else {"token": token}
         self._guard = anyio.CancelScope(deadline=_on_the_loop(term.deadline))
+        self._renewing = anyio.CancelScope()
         self._asking = anyio.Lock()  # one request at a time: a renewal must not judge a lease that is being handed over
         self._lost: str | None = None
         self._cause: Exception | None = None
@@ -185,16 +186,17 @@ class Lease:
         """Renew until cancelled, lost or handed over. Never raises."""
         failures = 0
         wake_at = self._term.next_renewal(random.random())
-        while True:
-            await anyio.sleep(max(0.0, wake_at - _now()))
-            async with self._asking:
-                if self._lost is not None or self._handed_over or self._guard.cancel_called:
-                    return
-                failures = 0 if await self._renew() else failures + 1
-            if failures:
-                wake_at = _now() + _RENEWING_AGAIN.delay(failures, random.random())
-            else:
-                wake_at = self._term.next_renewal(random.random())
+        with self._renewing:
+            while True:
+                await anyio.sleep(max(0.0, wake_at - _now()))
+                async with self._asking:
+                    if self._lost is not None or self._handed_over or self._guard.cancel_called:
+                        return
+                    failures = 0 if await self._renew() else failures + 1
+                if failures:
+                    wake_at = _now() + _RENEWING_AGAIN.delay(failures, random.random())
+                else:
+                    wake_at = self._term.next_renewal(random.random())
 
     async def _renew(self) -> bool:
         """Renew once; False when the server could not be asked, which alone loses nothing before the deadline."""
@@ -264,12 +266,15 @@ async def hold_lease(
     except BaseException as error:
         failure = error
     # The group is left by hand and without the block's exception, which it would wrap into a group of exceptions.
-    # Shielded, because a cancellation from outside must not keep us from giving the lease back.
+    # Shielded, because a cancellation from outside must not keep us from giving the lease back. What is cancelled is
+    # the renewal, not the group: that would cancel this task too, which mixes badly with a `task.cancel()` under way.
     background.cancel_scope.shield = True
-    background.cancel_scope.cancel()
-    await background.__aexit__(None, None, None)
-    if not lease._gone:
-        await _release(provider, key, owner, lease.token)
+    lease._renewing.cancel()
+    try:
+        await background.__aexit__(None, None, None)
+    finally:
+        if not lease._gone:
+            await _release(provider, key, owner, lease.token)
     if failure is not None:
         raise failure
     if lease._lost is not None:
