@@ -46,14 +46,10 @@ class ErrorReply(Protocol):
 def not_connected(endpoint: Endpoint, exc: BaseException, *, tls: bool) -> Refusal:
     """Return what stood in the way of a connection that is logged in."""
     causes = _causes(exc)
-    known = _known_login_failure(endpoint, causes)
+    known = _known(endpoint, causes)
     if known is not None:
         return known
     for cause in causes:
-        if isinstance(cause, ssl.SSLCertVerificationError):
-            return _untrusted(endpoint, cause)
-        if isinstance(cause, ssl.SSLError):
-            return _no_tls(endpoint, cause)
         if isinstance(cause, socket.gaierror):
             return _unreachable(
                 f"The host name {endpoint.host!r} does not resolve ({cause.strerror}); correct spec.endpoints or DNS"
@@ -67,23 +63,28 @@ def not_connected(endpoint: Endpoint, exc: BaseException, *, tls: bool) -> Refus
 
 
 def lost(endpoint: Endpoint, exc: BaseException, *, tls: bool | None = None) -> Refusal:
-    """Return the refusal for a connection that broke."""
+    """Return the refusal for a connection that broke; `tls` tells how it was spoken to, if it never worked."""
     causes = _causes(exc)
-    known = _known_login_failure(endpoint, causes)
+    known = _known(endpoint, causes)
     if known is not None:
         return known
     if any("max number of clients" in str(cause) for cause in causes):
         return _unreachable(f"{endpoint} has no room for another connection (maxclients); raise it or close some")
-    hint = "; the port may want TLS: set spec.tls" if tls is False else ""
-    detail = str(causes[-1]) or type(causes[-1]).__name__
+    hint = {
+        None: "",
+        False: "; the port may want TLS: set spec.tls",
+        True: "; the server may want a client certificate that it trusts: see spec.tls.clientCertSecretRef",
+    }[tls]
+    detail = str(causes[-1]).rstrip(".") or type(causes[-1]).__name__
     return _unreachable(f"The connection to {endpoint} was lost ({detail}){hint}; check the server's log")
 
 
-def timed_out(endpoint: Endpoint, timeout: float) -> Refusal:
+def timed_out(endpoint: Endpoint, timeout: float, *, tls: bool) -> Refusal:
     """Return the refusal for a call that took too long."""
+    hint = "; or the port does not speak TLS: then take spec.tls away" if tls else ""
     return _unreachable(
-        f"{endpoint} did not answer within {timeout:g} s; check the address, the load of the server and whether a"
-        " firewall or network policy drops the packets"
+        f"{endpoint} did not answer within {timeout:.2g} s; check the address, the load of the server and whether a"
+        f" firewall or network policy drops the packets{hint}"
     )
 
 
@@ -192,7 +193,7 @@ def is_about_key(error: ErrorReply) -> bool:
     return "command" not in error.text and "key" in error.text
 
 
-def _known_login_failure(endpoint: Endpoint, causes: list[BaseException]) -> Refusal | None:
+def _known(endpoint: Endpoint, causes: list[BaseException]) -> Refusal | None:
     for cause in causes:
         if isinstance(cause, Refusal):
             return cause
@@ -200,6 +201,10 @@ def _known_login_failure(endpoint: Endpoint, causes: list[BaseException]) -> Ref
             return loading(endpoint)
         if isinstance(cause, AuthenticationError):
             return auth_failed(endpoint, f"The server does not accept the login ({cause})")
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return _untrusted(endpoint, cause)
+        if isinstance(cause, ssl.SSLError):
+            return _no_tls(endpoint, cause)
     return None
 
 

@@ -81,9 +81,10 @@ class _Connection(Connection):
 class WireSession:
     """One connection, for commands that belong together (MULTI)."""
 
-    def __init__(self, connection: _Connection, endpoint: Endpoint) -> None:
+    def __init__(self, connection: _Connection, endpoint: Endpoint, *, tls: bool | None = None) -> None:
         self._connection = connection
         self._endpoint = endpoint
+        self._tls = tls  # None once it has worked
 
     async def run(self, commands: Sequence[Command]) -> list[Reply]:
         """Send a pipeline and return its replies in order; errors of the server are replies too.
@@ -98,7 +99,7 @@ class WireSession:
                 await self._connection.send_packed_command(self._connection.pack_commands(part), check_health=False)
                 replies += [await self._read() for _ in part]
             except RedisError as exc:
-                raise refusals.lost(self._endpoint, exc) from exc
+                raise refusals.lost(self._endpoint, exc, tls=self._tls) from exc
         return replies
 
     async def _read(self) -> Reply:
@@ -180,7 +181,7 @@ class Wire:
             with anyio.fail_after(timeout):
                 yield
         except TimeoutError as exc:
-            raise refusals.timed_out(self.endpoint, timeout) from exc
+            raise refusals.timed_out(self.endpoint, timeout, tls=self._tls is not None) from exc
 
     @asynccontextmanager
     async def _borrowed(self, connection: _Connection) -> AsyncIterator[WireSession]:
@@ -220,20 +221,21 @@ class Wire:
             retry=Retry(NoBackoff(), 0),
             retry_on_error=[],
         )
+        tls = self._tls is not None
         try:
             await connection.connect()  # type: ignore[no-untyped-call]
             if login:
                 await self._prepare(connection)
         except (RedisError, OSError) as exc:
             await _abandon(connection)
-            raise refusals.not_connected(self.endpoint, exc, tls=self._tls is not None) from exc
+            raise refusals.not_connected(self.endpoint, exc, tls=tls) from exc
         except BaseException:
             await _abandon(connection)
             raise
         return connection
 
     async def _prepare(self, connection: _Connection) -> None:
-        session = WireSession(connection, self.endpoint)
+        session = WireSession(connection, self.endpoint, tls=self._tls is not None)
         commands: list[Command] = [("CLIENT", "SETNAME", "streamhold-operator")]
         if self._database:
             commands.append(("SELECT", self._database))
