@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from streamhold._backends.redis.client import RedisClient, Script
+from streamhold._backends.redis.client import Prepared, RedisClient, Script
 from streamhold.errors import (
     AuthenticationFailed,
     BackendError,
@@ -65,6 +65,22 @@ async def test_a_transaction_with_an_error_while_running_raises_it(
     await client.execute("SET", key, "text")
     with pytest.raises(WrongKeyType, match=f"XADD '{key}'"):
         await client.transaction([("XADD", key, "*", "event", "{}"), ("PEXPIRE", key, 60_000)])
+
+
+async def test_a_prepared_write_with_an_expiry_is_one_step(
+    any_redis_server: RedisServer, key_prefix: str, connect: Connect
+) -> None:
+    client, key = connect(any_redis_server.url()), f"{key_prefix}:stream"
+    add = ("XADD", key, "MAXLEN", "~", 100, "*", "event")
+    first = await client.execute_prepared(Prepared(add), b"1")
+    second, expires = await client.execute_prepared(Prepared(add, ("PEXPIRE", key, 60_000)), b"2")
+    assert expires == 1
+    assert await client.execute("XRANGE", key, "-", "+") == [[first, [b"event", b"1"]], [second, [b"event", b"2"]]]
+    assert await client.execute_prepared(Prepared(("GET",)), f"{key_prefix}:none".encode()) is None
+    await client.execute("SET", f"{key_prefix}:text", "text")
+    wrong = Prepared(("XADD", f"{key_prefix}:text", "*", "event"), ("PEXPIRE", f"{key_prefix}:text", 60_000))
+    with pytest.raises(WrongKeyType, match=f"XADD '{key_prefix}:text'"):
+        await client.execute_prepared(wrong, b"x")
 
 
 async def test_a_script_runs_the_first_time_and_after_script_flush(

@@ -17,6 +17,7 @@ from streamhold._backends.redis.link import (
     Link,
     LinkLost,
     NotAtomic,
+    Prepared,
     ReplyError,
     StaticCredentials,
 )
@@ -80,6 +81,25 @@ async def test_a_transaction_is_contiguous_among_other_commands() -> None:
     link.data_received(server.answer(transport.writes[0]))
     assert [command[-1] for command in server.commands] == [b"before", b"MULTI", b"one", b"two", b"EXEC", b"after"]
     assert (await before, await transaction, await after) == (b"before", [b"one", b"two"], b"after")
+
+
+@pytest.mark.parametrize("last", [b"", b"x", b"y" * 12, b"\r\n", b"z" * 100_000])
+async def test_a_prepared_command_or_transaction_is_the_same_on_the_wire(last: bytes) -> None:
+    link, transport = a_link()
+    command, transaction = Prepared((b"ECHO",)), Prepared((b"ECHO",), ("ECHO", 7), ("ECHO", "end"))
+    futures = [
+        link.submit_packed(command.pack(last)),
+        link.submit_packed(transaction.pack(last), replies=transaction.replies),
+    ]
+    await a_turn()
+    prepared = transport.writes.pop()
+    link.data_received(EchoServer().answer(prepared))
+    assert await asyncio.gather(*futures) == [last, [last, b"7", b"end"]]
+    link.submit(("ECHO", last)).add_done_callback(asyncio.Future.exception)
+    link.submit_transaction([("ECHO", last), ("ECHO", 7), ("ECHO", "end")]).add_done_callback(asyncio.Future.exception)
+    await a_turn()
+    assert transport.writes == [prepared]
+    link.connection_lost(None)
 
 
 # ---- replies, however they are cut ----

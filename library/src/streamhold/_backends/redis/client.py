@@ -12,10 +12,11 @@ never twice.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import math
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias
 
@@ -23,7 +24,7 @@ import anyio
 
 from streamhold._backends.redis import replies, target
 from streamhold._backends.redis.line import Line, LineClosed, Refused, Unreachable
-from streamhold._backends.redis.link import Arg, DeadlinePassed, Link, LinkLost, NotAtomic, Reply, ReplyError
+from streamhold._backends.redis.link import Arg, DeadlinePassed, Link, LinkLost, NotAtomic, Prepared, Reply, ReplyError
 from streamhold._backends.redis.scripts import Script
 from streamhold._backends.redis.target import Target
 from streamhold._core.backoff import Backoff
@@ -32,7 +33,7 @@ from streamhold.errors import ConfigError, HubClosed, StreamholdError
 if TYPE_CHECKING:
     from streamhold._binding import Binding
 
-__all__ = ["Arg", "Reader", "RedisClient", "Reply", "Script"]
+__all__ = ["Arg", "Prepared", "Reader", "RedisClient", "Reply", "Script"]
 
 DEFAULT_TIMEOUT = 10.0
 """Seconds that a call may take, retries and reconnects included, unless it says otherwise."""
@@ -233,6 +234,28 @@ class RedisClient(_Caller):
                 failure = exc
         return await self._persist(lambda link, by: link.submit(args, by), args, deadline, idempotent, failure)
 
+    async def execute_prepared(
+        self, prepared: Prepared, last: bytes, *, timeout: float | None = None, idempotent: bool = False
+    ) -> Reply:
+        """Run a prepared command, or transaction, with its last argument; a transaction answers with a list.
+
+        Raises:
+            BackendError: as `execute` and `transaction`.
+        """
+        deadline = asyncio.get_running_loop().time() + (self.timeout if timeout is None else timeout)
+        link, failure = self._line.link, None
+        data, count = prepared.pack(last), prepared.replies
+        if link is not None and not link.full:
+            try:
+                reply = await link.submit_packed(data, deadline, count)
+                return reply if count == 1 else self._checked(itertools.repeat(prepared.args), reply)
+            except _FAILURES as exc:
+                failure = exc
+        reply = await self._persist(
+            lambda link, by: link.submit_packed(data, by, count), prepared.args, deadline, idempotent, failure
+        )
+        return reply if count == 1 else self._checked(itertools.repeat(prepared.args), reply)
+
     async def transaction(
         self, commands: Sequence[Sequence[Arg]], *, timeout: float | None = None, idempotent: bool = False
     ) -> list[Reply]:
@@ -244,18 +267,20 @@ class RedisClient(_Caller):
         """
         deadline = asyncio.get_running_loop().time() + (self.timeout if timeout is None else timeout)
         link, failure = self._line.link, None
-        done: list[Reply] | None = None
-        shown = tuple(commands[0]) if commands else ("EXEC",)
         if link is not None and not link.full:
             try:
-                done = await link.submit_transaction(commands, deadline)
+                return self._checked(commands, await link.submit_transaction(commands, deadline))
             except _FAILURES as exc:
                 failure = exc
-        if done is None:
-            done = await self._persist(
-                lambda link, by: link.submit_transaction(commands, by), shown, deadline, idempotent, failure
-            )
-        for command, reply in zip(commands, done, strict=True):
+        shown = tuple(commands[0]) if commands else ("EXEC",)
+        done = await self._persist(
+            lambda link, by: link.submit_transaction(commands, by), shown, deadline, idempotent, failure
+        )
+        return self._checked(commands, done)
+
+    def _checked(self, commands: Iterable[Sequence[Arg]], done: list[Reply]) -> list[Reply]:
+        """The replies of a transaction; raises what a command of it failed with while it ran."""
+        for command, reply in zip(commands, done, strict=False):
             if type(reply) is ReplyError:
                 raise replies.error_from_reply(reply, replies.describe(command), self.server_label) from reply
         return done
