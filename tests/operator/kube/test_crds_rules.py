@@ -202,6 +202,14 @@ def test_a_rule_over_several_fields_says_what_is_allowed(rule: Rule, admission: 
         assert any(rule.message in complaint for complaint in answer), (spec, answer)
 
 
+@pytest.mark.parametrize("prefix", ["", "*", "shop:*", "shop?", "[a-z]", "a\\*", "{shop}", "{namespace", "shop:{team}"])
+def test_case_O28_a_key_prefix_that_could_widen_an_acl_is_refused(prefix: str, admission: Admission) -> None:
+    answer = admission.refusals(an_object("RedisConnection", {**_ONE, "keyPrefix": prefix}))
+    assert len(answer) == 1
+    assert answer[0].startswith("spec.keyPrefix: Invalid value")
+    assert "glob characters (* ? [ ] \\) or braces other than {namespace}" in answer[0]
+
+
 @pytest.mark.parametrize("field", IMMUTABLE, ids=_immutable_id)
 def test_case_O16_an_immutable_field_can_be_neither_changed_nor_set_nor_unset(
     field: Immutable, admission: Admission
