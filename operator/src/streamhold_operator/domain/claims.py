@@ -192,25 +192,25 @@ class Owners:
         return self._records.get(record.field) == record
 
     def holder(self, record: OwnerRecord) -> OwnerRecord | None:
-        """Return who stands in the way of a registered record; None when it wins itself."""
-        won = self._won
-        if record.field in won.fields:
-            return None
-        holder = won.first_overlap(record.claims)
+        """Return an older record that stands in the way of a registered one; None when it wins itself."""
+        holder = self._holders[record.field]
         return None if holder is None else self._records[holder]
 
     @cached_property
     def winners(self) -> frozenset[str]:
         """The fields of all records that hold what they claim."""
-        return frozenset(self._won.fields)
+        return frozenset(field for field, holder in self._holders.items() if holder is None)
 
     @cached_property
-    def _won(self) -> _Won:
+    def _holders(self) -> dict[str, str | None]:
+        """For each record the older winner that it overlaps; None for the winners."""
         won = _Won()
+        holders: dict[str, str | None] = {}
         for record in sorted(self._records.values(), key=lambda record: record.rank):
-            if won.first_overlap(record.claims) is None:
+            holder = holders[record.field] = won.first_overlap(record.claims)
+            if holder is None:
                 won.add(record)
-        return won
+        return holders
 
     def with_record(self, record: OwnerRecord) -> Owners:
         """Return the owners after this record was registered."""
@@ -226,7 +226,6 @@ class _Won:
     """The claims held so far, kept so that the next is checked in logarithmic time."""
 
     def __init__(self) -> None:
-        self.fields: dict[str, None] = {}
         self._users: dict[str, str] = {}
         self._keys: dict[str, str] = {}
         self._prefixes: dict[str, str] = {}
@@ -235,7 +234,6 @@ class _Won:
         self._lengths: dict[str, dict[int, None]] = {"prefixes": {}, "areas": {}}
 
     def add(self, record: OwnerRecord) -> None:
-        self.fields[record.field] = None
         for claim in record.claims:
             kind, name = _split(claim)
             if kind == "user":

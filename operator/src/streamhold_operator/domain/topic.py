@@ -138,9 +138,9 @@ def plan(want: Want, have: Observed) -> Plan:
 
 def _plan_groups(want: Want, have: Observed) -> Plan:
     missing = [group for group in want.spec.groups if group.name not in have.stream.groups]
-    if have.stream.missing and want.spec.idle_ttl_ms > 0:
-        # Expired, or never written since: only a group that nobody ever saw justifies to make the stream.
-        missing = [group for group in missing if group.name not in have.provisioned]
+    expired = have.stream.missing and want.spec.idle_ttl_ms > 0
+    if expired and all(group.name in have.provisioned for group in missing):
+        return Plan()  # only a group that never was justifies to make the stream again
     actions = tuple(
         CreateGroup(key=want.key, group=group.name, start=_start(group, have), idle_ttl_ms=want.spec.idle_ttl_ms)
         for group in missing
