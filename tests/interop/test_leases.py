@@ -53,11 +53,11 @@ MOMENTS = {  # after which step a named state was taken
     "lease/transfer": {0: "after"},
     "lease/release": {0: "after_other", 1: "after_own"},
 }
+_IF_OWNER = "if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end "
 SCRIPTS = {  # the reference's scripts, by what the recordings say they do
-    "set the TTL": "if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end return redis.call('PEXPIRE', KEYS[1], ARGV[2])",
-    "delete": "if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end return redis.call('DEL', KEYS[1])",
-    "set it to the to-owner": "if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end "
-    "redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3]) return 1",
+    "set the TTL": f"{_IF_OWNER} return redis.call('PEXPIRE', KEYS[1], ARGV[2])",
+    "delete": f"{_IF_OWNER} return redis.call('DEL', KEYS[1])",
+    "set it to the to-owner": f"{_IF_OWNER} redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3]) return 1",
 }
 
 
