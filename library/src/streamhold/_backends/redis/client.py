@@ -210,6 +210,12 @@ class RedisClient(_Caller):
         """Whether `aclose` was called."""
         return self._line.closed
 
+    def _deadline(self, timeout: float | None) -> float:
+        link = self._line.link
+        # Up to Python 3.11, finding the running loop makes a system call each time.
+        now = link.time() if link is not None else asyncio.get_running_loop().time()
+        return now + (self.timeout if timeout is None else timeout)
+
     async def execute(self, *args: Arg, timeout: float | None = None, idempotent: bool = False) -> Reply:
         """Run one command.
 
@@ -225,7 +231,7 @@ class RedisClient(_Caller):
                 WrongKeyType, ServerFull).
             HubClosed: after `aclose`.
         """
-        deadline = asyncio.get_running_loop().time() + (self.timeout if timeout is None else timeout)
+        deadline = self._deadline(timeout)
         link, failure = self._line.link, None
         if link is not None and not link.full:
             try:
@@ -242,7 +248,7 @@ class RedisClient(_Caller):
         Raises:
             BackendError: as `execute` and `transaction`.
         """
-        deadline = asyncio.get_running_loop().time() + (self.timeout if timeout is None else timeout)
+        deadline = self._deadline(timeout)
         link, failure = self._line.link, None
         data, count = prepared.pack(last), prepared.replies
         if link is not None and not link.full:
@@ -265,7 +271,7 @@ class RedisClient(_Caller):
             BackendError: as `execute`; also when one of the commands failed while running, with that error: the others
                 were executed then.
         """
-        deadline = asyncio.get_running_loop().time() + (self.timeout if timeout is None else timeout)
+        deadline = self._deadline(timeout)
         link, failure = self._line.link, None
         if link is not None and not link.full:
             try:
@@ -299,7 +305,7 @@ class RedisClient(_Caller):
         Raises:
             BackendError: as `execute`.
         """
-        deadline = asyncio.get_running_loop().time() + (self.timeout if timeout is None else timeout)
+        deadline = self._deadline(timeout)
         rest = (len(keys), *keys, *args)
         command: tuple[Arg, ...] = ("EVALSHA", script.sha, *rest)
         link, failure = self._line.link, None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from streamhold._backends.redis.client import Prepared
 from streamhold._core.keys import companion, stream_key
 from streamhold._core.options import TopicSettings
 
@@ -21,13 +22,15 @@ class Place:
     settings: TopicSettings
     dead_key: str
     """The stream of its dead letters."""
-    add: tuple[bytes, ...] = field(init=False)
-    """The command that publishes, up to the event."""
+    write: Prepared = field(init=False)
+    """The command or transaction that publishes; the event's JSON completes it (C-11)."""
 
     def __post_init__(self) -> None:
         limit = self.settings.max_length
         trim = (b"MAXLEN", b"~", b"%d" % limit) if limit else ()
-        object.__setattr__(self, "add", (b"XADD", self.key.encode(), *trim, b"*", b"event"))
+        ttl = self.settings.idle_ttl_ms
+        expire = ((b"PEXPIRE", self.key, ttl),) if ttl else ()
+        object.__setattr__(self, "write", Prepared((b"XADD", self.key.encode(), *trim, b"*", b"event"), *expire))
 
     @classmethod
     def of(cls, topic: str, prefix: str, name: str, settings: TopicSettings) -> Place:

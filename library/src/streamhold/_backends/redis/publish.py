@@ -46,12 +46,7 @@ class Publisher:
         wave = self._wave
         wave.under_way += 1
         try:
-            ttl = place.settings.idle_ttl_ms
-            if ttl:
-                commands = ((*place.add, payload), ("PEXPIRE", place.key, ttl))
-                await self._client.transaction(commands, timeout=self._timeout)
-            else:
-                await self._client.execute(*place.add, payload, timeout=self._timeout)
+            await self._client.execute_prepared(place.write, payload, timeout=self._timeout)
         except OutcomeUnknown as error:
             raise PublishOutcomeUnknown(place.topic, f"it may or may not be in the topic: {error}") from error
         except BackendError as error:
