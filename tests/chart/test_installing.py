@@ -11,6 +11,7 @@ import yaml
 
 from streamhold_dev import processes
 from streamhold_dev.controlplane import ControlPlane
+from streamhold_dev.waiting import eventually_sync
 from streamhold_operator.api import KINDS
 from support.chart_values import CHART
 from support.crd_values import BASES, an_object
@@ -62,11 +63,23 @@ def may(plane: ControlPlane, verb: str, resource: str, namespace: str) -> bool:
     return answer.strip() == "yes"
 
 
+def wait_for_rights(plane: ControlPlane, namespace: str) -> None:
+    """Wait until the account may do all of `ALLOWED`: the API server takes a moment to see new roles and kinds."""
+    missing = list(ALLOWED)
+
+    def none_is_missing() -> bool:
+        missing[:] = [right for right in missing if not may(plane, *right, namespace=namespace)]
+        assert missing == []
+        return True
+
+    eventually_sync(none_is_missing, timeout=30, message=f"the account lacks rights in {namespace}")
+
+
 def test_installed_cluster_wide_the_account_may_do_what_the_operator_does_and_nothing_else(plane: ControlPlane) -> None:
     said = install(plane)
     assert "STATUS: deployed" in said
     assert "kubectl get streamhold" in said
-    assert [right for right in ALLOWED if not may(plane, *right, namespace="default")] == []
+    wait_for_rights(plane, "default")
     assert [right for right in DENIED if may(plane, *right, namespace="default")] == []
     assert all(may(plane, "patch", f"{plural}/status", namespace="default") for plural in PLURALS)
     assert all(may(plane, verb, "namespaces", namespace="") for verb in ("get", "list", "watch"))
@@ -78,7 +91,7 @@ def test_installed_for_namespaces_the_account_may_do_it_there_only(plane: Contro
     for namespace in ("shop", "other"):
         plane.kubectl("create", "namespace", namespace)
     install(plane, {"namespaces": ["shop"]})
-    assert [right for right in ALLOWED if not may(plane, *right, namespace="shop")] == []
+    wait_for_rights(plane, "shop")
     assert [right for right in ALLOWED if may(plane, *right, namespace="other")] == []
     assert [right for right in DENIED if may(plane, *right, namespace="shop")] == []
     assert all(may(plane, verb, "namespaces", namespace="") for verb in ("get", "list", "watch"))

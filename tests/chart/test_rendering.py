@@ -181,7 +181,7 @@ def test_two_releases_of_one_name_in_two_namespaces_share_nothing_cluster_wide()
         ({"operator": {"resyncInterval": 90}}, "at '/operator/resyncInterval': maximum: got 90, want 60"),
         ({"operator": {"clusterId": "a/b"}}, "at '/operator/clusterId'"),
         ({"rbac": {"enabled": True}}, "additional properties 'enabled' not allowed"),
-        ({"serviceAccount": {"nam": "a"}}, "additional properties 'nam' not allowed"),
+        ({"serviceAccount": {"names": "a"}}, "additional properties 'names' not allowed"),
         ({"podLabels": {"a": 1}}, "at '/podLabels/a'"),
     ],
     ids=lambda value: json.dumps(value) if isinstance(value, dict) else "",
