@@ -110,8 +110,7 @@ class RedisBackend:
             PublishError: it was not published; `__cause__` says why (`BackendUnavailable`, `ServerFull`, …).
             HubClosed: after `close`.
         """
-        if self._closed:
-            raise HubClosed("publish")
+        self._must_be_open("publish")
         place = self._places.get((topic, "Publish")) or self._place(topic, "Publish")
         if local_only:
             self._subscriptions.publish_locally(place, envelope(event, new_id(), created_now()))
@@ -152,8 +151,7 @@ class RedisBackend:
             BackendError: the server refused, or could not be asked.
             HubClosed: after `close`.
         """
-        if self._closed:
-            raise HubClosed("subscribe")
+        self._must_be_open("subscribe")
         if not callable(callback):
             raise ConfigError("callback", callback, "must be callable with (event, ack, nack)")
         if batch is not None:
@@ -199,8 +197,7 @@ class RedisBackend:
         Attached subscribers go on with the new stream, from its beginning. Dead letters stay.
         """
         try:
-            if self._closed:
-                raise HubClosed("clear_topic")
+            self._must_be_open("clear_topic")
             place = self._place(topic, "Manage")
             self._subscriptions.cleared(place)
             await self._client.execute("DEL", place.key, idempotent=True)
@@ -277,9 +274,12 @@ class RedisBackend:
         return self._leases.lease_rules(key)
 
     def _open_leases(self, call: str) -> RedisLeases:
+        self._must_be_open(call)
+        return self._leases
+
+    def _must_be_open(self, call: str) -> None:
         if self._closed:
             raise HubClosed(call)
-        return self._leases
 
     # ---- close ----
 
@@ -325,15 +325,16 @@ class RedisBackend:
         self, topic: str, subscriber: Subscriber, group: str | None, start_from: StartFrom
     ) -> Subscription:
         """Subscribe something that takes deliveries (for the layers above; applications use `subscribe`)."""
-        if self._closed:
-            raise HubClosed("subscribe")
+        self._must_be_open("subscribe")
         place = self._place(topic, "Consume")
         subscription = await self._subscriptions.open(
             place, subscriber, check_group(group), check_start_from(start_from)
         )
-        if self._closed:
+        try:
+            self._must_be_open("subscribe")
+        except HubClosed:
             await self._subscriptions.close(subscription)
-            raise HubClosed("subscribe")
+            raise
         return subscription
 
     async def close_subscription(self, subscription: Subscription) -> None:
@@ -391,7 +392,9 @@ def backend_from_options(
         if url is not None or settings:
             raise ConfigError("client", client, "is one connection source, url or redis_options another: give one")
         return checked, RedisClient.from_redis_py(client)
-    target = url if url is not None else settings.pop("url", None) or DEFAULT_URL
+    target: object = url if url is not None else settings.get("url") or DEFAULT_URL
+    if not isinstance(target, str):
+        raise ConfigError("url", target, "must be a string such as redis://localhost:6379")
     if not isinstance(target, str):
         raise ConfigError("url", target, "must be a string such as redis://localhost:6379")
     settings.pop("url", None)
