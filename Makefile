@@ -58,11 +58,12 @@ bench: setup ## Measure the library beside raw redis-py, as ratios of one run
 # ---- quality ------------------------------------------------------------------------------------------------------
 
 .PHONY: lint
-lint: setup ## Format, lint, strict types, layers, spelling
+lint: setup ## Format, lint, strict types, layers, generated files, spelling
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m streamhold_operator.api.schema --check
 	$(BIN)/codespell
 
 .PHONY: format

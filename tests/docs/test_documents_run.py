@@ -18,7 +18,11 @@ from streamhold_dev.redisserver import RedisServer
 
 pytestmark = pytest.mark.anyio
 
-DOCUMENTS = [folders.REPOSITORY / "README.md", *sorted((folders.REPOSITORY / "docs").rglob("*.md"))]
+DOCUMENTS = [
+    folders.REPOSITORY / "README.md",
+    folders.REPOSITORY / "library" / "README.md",
+    *sorted((folders.REPOSITORY / "docs").rglob("*.md")),
+]
 TOPICS = ("orders", "receipts")
 LEASES = ("reports/", "jobs/")
 
