@@ -53,23 +53,51 @@ class Owned:
     keys: tuple[str, ...]
 
 
+def owned_lease(prefix: str, keys: str, tails: list[str]) -> Owned:
+    policy = a_policy(keys=keys)
+    want = leases.Want.of(policy, prefix=prefix, cluster=CLUSTER)
+    mains = [want.key + tail for tail in tails]
+    refused = leases.plan(want, leases.Observed(owners=Owners([want.record]))).refusal is not None
+    grant = LeaseGrant.of(policy, prefix=prefix)
+    fences = [companion(prefix, "fence", key) for key in mains]
+    return Owned(want.record, refused, grant, (*mains, *fences, floor_key(prefix, keys)))
+
+
+def owned_topic(prefix: str, name: str, tails: list[str] | None) -> Owned:
+    """A topic, or with `tails` a family and the ends of some of its topics' names."""
+    topic = a_topic(**({"topic": name} if tails is None else {"topicPrefix": name}))
+    want = topics.Want.of(topic, prefix=prefix, cluster=CLUSTER)
+    mains = [want.key] if tails is None else [want.key + tail for tail in tails]
+    refused = topics.plan(want, topics.Observed(owners=Owners([want.record]))).refusal is not None
+    grant = TopicGrant.of(topic, prefix=prefix, access=frozenset(Access))
+    kept = [companion(prefix, kind, key) for kind in ("dead", "delayed") for key in mains]
+    return Owned(want.record, refused, grant, (*mains, *kept))
+
+
 @st.composite
 def owned(draw: st.DrawFn) -> Owned:
     prefix, name = draw(PREFIXES), draw(NAMES)
-    if draw(st.integers(0, 2)) == 0:
-        policy = a_policy(keys=name)
-        want = leases.Want.of(policy, prefix=prefix, cluster=CLUSTER)
-        mains = [want.key + draw(RUN_TIME) for _ in range(3)]
-        keys = [*mains, floor_key(prefix, name), *(companion(prefix, "fence", key) for key in mains)]
-        refused = leases.plan(want, leases.Observed(owners=Owners([want.record]))).refusal is not None
-        return Owned(want.record, refused, LeaseGrant.of(policy, prefix=prefix), tuple(keys))
-    family = draw(st.booleans())
-    topic = a_topic(**({"topicPrefix": name} if family else {"topic": name}))
-    wanted = topics.Want.of(topic, prefix=prefix, cluster=CLUSTER)
-    mains = [wanted.key + draw(RUN_TIME) for _ in range(3)] if family else [wanted.key]
-    keys = [*mains, *(companion(prefix, kind, key) for kind in ("dead", "delayed") for key in mains)]
-    refused = topics.plan(wanted, topics.Observed(owners=Owners([wanted.record]))).refusal is not None
-    return Owned(wanted.record, refused, TopicGrant.of(topic, prefix=prefix, access=frozenset(Access)), tuple(keys))
+    tails = draw(st.lists(RUN_TIME, min_size=1, max_size=3))
+    match draw(st.integers(0, 2)):
+        case 0:
+            return owned_lease(prefix, name, tails)
+        case 1:
+            return owned_topic(prefix, name, tails)
+        case _:
+            return owned_topic(prefix, name, None)
+
+
+@st.composite
+def intruders(draw: st.DrawFn, victim: Owned) -> Owned:
+    """Something whose keys begin as one of the victim's does, as far as names may say so."""
+    key = draw(st.sampled_from(victim.keys))
+    cuts = [at for at, character in enumerate(key) if character == ":" and at > 0]
+    prefix_end = draw(st.sampled_from(cuts))
+    name = key[prefix_end + 1 : draw(st.integers(prefix_end + 2, max(prefix_end + 2, len(key))))]
+    assume(name and not set(name) & set("{}*?[\\") and not set(key[:prefix_end]) & set("{}*?[\\"))
+    if draw(st.booleans()) and name.startswith("lease:") and name != "lease:":
+        return owned_lease(key[:prefix_end], name.removeprefix("lease:"), [""])
+    return owned_topic(key[:prefix_end], name, draw(st.none() | st.just([""])))
 
 
 def patterns(one: Owned, *, selectors: bool) -> set[str]:
@@ -101,6 +129,18 @@ def test_a_client_reaches_no_key_of_what_somebody_else_owns(one: Owned, other: O
     for pattern in patterns(one, selectors=selectors):
         assert not matches(pattern, OWNERS_KEY)
         for key in other.keys:
+            assert not matches(pattern, key), (pattern, key)
+
+
+@given(st.data(), owned(), st.booleans())
+def test_a_client_reaches_no_key_of_somebody_else_by_choosing_its_names(
+    data: st.DataObject, victim: Owned, selectors: bool
+) -> None:
+    intruder = data.draw(intruders(victim))
+    assume(not victim.refused and not intruder.refused)
+    assume(len(Owners([victim.record, intruder.record]).winners) == 2)
+    for pattern in patterns(intruder, selectors=selectors):
+        for key in victim.keys:
             assert not matches(pattern, key), (pattern, key)
 
 
