@@ -114,7 +114,8 @@ class Lease:
         self._with_token: dict[str, int] = {} if token is None else {"token": token}
         self._guard = anyio.CancelScope(deadline=_on_the_loop(term.deadline))
         self._renewing = anyio.CancelScope()
-        self._asking = anyio.Lock()  # one request at a time: a renewal must not judge a lease that is being handed over
+        # One request at a time: a renewal must not judge a lease that is being handed over.
+        self._asking = anyio.Lock(fast_acquire=True)
         self._lost: str | None = None
         self._cause: Exception | None = None
         self._gone = False  # the server said that it is not ours, or it was handed over: there is nothing to release
