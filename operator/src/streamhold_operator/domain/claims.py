@@ -176,12 +176,6 @@ class Owners:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Owners) and self._records == other._records and self.unreadable == other.unreadable
 
-    def __hash__(self) -> int:
-        return hash((frozenset(self._records.values()), self.unreadable))
-
-    def __repr__(self) -> str:
-        return f"Owners({list(self._records.values())!r}, unreadable={self.unreadable!r})"
-
     @property
     def records(self) -> Mapping[str, OwnerRecord]:
         """All records by their field."""

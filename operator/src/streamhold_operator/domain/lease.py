@@ -8,7 +8,7 @@ from typing import Self
 from streamhold_operator.api.conditions import Reason
 from streamhold_operator.api.v1alpha1.leasepolicy import LeasePolicy
 from streamhold_operator.domain.actions import Action, RegisterClaim, RemoveClaim
-from streamhold_operator.domain.claims import Claim, OwnerRecord, Owners, area_claim, forbidden, lease_claim
+from streamhold_operator.domain.claims import Claim, OwnerRecord, Owners, area_claim, lease_claim
 from streamhold_operator.domain.outcome import Outcome, Refusal
 
 __all__ = ["Observed", "Plan", "Want", "claims", "conclude", "plan", "plan_removal"]
@@ -62,14 +62,6 @@ def claims(prefix: str, keys: str) -> tuple[Claim, ...]:
 
 def plan(want: Want, have: Observed) -> Plan:
     """Return the steps that bring `have` to `want`; none when nothing is to be done."""
-    if forbidden(want.record.claims) is not None:
-        return Plan(
-            refusal=Refusal(
-                Reason.CONFLICT,
-                f"Leases at {want.key}* cover the owner record that Streamhold keeps in each database; delete this"
-                " object and declare other keys",
-            )
-        )
     if not have.owners.registered(want.record):
         return Plan(actions=(RegisterClaim(want.record),), again=True)
     holder = have.owners.holder(want.record)
