@@ -13,7 +13,7 @@ What a module promises is what its `__all__` lists; names that start with an und
 """
 
 from streamhold._hub import RedisStreamsPubSub, connect
-from streamhold._lease import Lease, NoopLeaseProvider, hold_lease, lease_provider_of
+from streamhold._lease import FenceGate, Lease, NoopLeaseProvider, hold_lease, lease_provider_of
 from streamhold._messages import Message, Messages
 from streamhold.errors import (
     AccessNotGranted,
@@ -50,6 +50,7 @@ __all__ = [
     "ConfigError",
     "Event",
     "EventMembers",
+    "FenceGate",
     "FenceRejected",
     "HubClosed",
     "Lease",

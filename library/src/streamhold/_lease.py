@@ -25,7 +25,7 @@ import anyio
 
 from streamhold._core.backoff import Backoff
 from streamhold._core.keys import check_lease_key
-from streamhold._core.lease import LeaseRules, Term, check_owner, check_request, check_wait
+from streamhold._core.lease import FenceGate, LeaseRules, Term, check_owner, check_request, check_wait
 from streamhold.errors import (
     ConfigError,
     HubClosed,
@@ -38,7 +38,7 @@ from streamhold.errors import (
 )
 from streamhold.types import LeaseGrant, LeaseProvider
 
-__all__ = ["Lease", "NoopLeaseProvider", "hold_lease", "lease_provider_of"]
+__all__ = ["FenceGate", "Lease", "NoopLeaseProvider", "hold_lease", "lease_provider_of"]
 
 logger = logging.getLogger("streamhold.lease")
 
