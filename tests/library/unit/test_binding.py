@@ -241,6 +241,14 @@ def test_a_folder_of_another_kind_is_refused(tmp_path: Path) -> None:
         load_binding(tmp_path / "c")
 
 
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    content = files()
+    del content["password"]
+    (write(tmp_path, content) / "password").mkdir()
+    with pytest.raises(BindingError, match=r"password: cannot be read \(Is a directory\)"):
+        load_binding(tmp_path)
+
+
 def test_a_bad_certificate_is_named(tmp_path: Path) -> None:
     content = changed(lambda all: all["connection"].update(tls={"serverName": "redis"}))
     with pytest.raises(BindingError, match=r"ca\.crt: expected PEM"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -164,3 +165,28 @@ async def test_what_is_not_usable_is_refused_before_the_provider_is_asked() -> N
     with pytest.raises(ConfigError, match="ttl"):
         async with hold_lease(provider, "k", ttl=0):
             pytest.fail("entered")
+
+
+@pytest.mark.anyio
+async def test_a_release_that_hangs_holds_the_end_of_the_block_up_for_two_seconds_at_most() -> None:
+    class Hanging(InMemory):
+        async def release_lease(self, key: str, owner: str) -> None:
+            await anyio.sleep_forever()
+
+    provider: Any = Hanging()
+    started = time.monotonic()
+    with pytest.raises(ZeroDivisionError):
+        async with hold_lease(provider, "k"):
+            raise ZeroDivisionError
+    assert 1.5 < time.monotonic() - started < 3
+
+
+@pytest.mark.anyio
+async def test_a_lease_that_ran_out_while_the_loop_was_blocked_is_not_renewed() -> None:
+    provider: Any = InMemory()
+    with pytest.raises(LeaseLost, match="not renewed"):
+        async with hold_lease(provider, "k", ttl=0.2) as lease:
+            time.sleep(0.3)  # noqa: ASYNC251  # the block keeps the loop from running
+            await anyio.sleep_forever()
+    assert provider.renewals == 0
+    assert lease.owner in repr(lease)
