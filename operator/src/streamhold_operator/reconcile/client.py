@@ -60,13 +60,13 @@ async def reconcile(context: Context, key: Key) -> Again:
         removal = Removal(
             what=f"the ACL user {username!r}", remove=lambda *found: _remove(context, key, client, found[1])
         )
+        for name, seen in context.store.secrets_of(key, client.metadata.uid):
+            await context.kube.delete_secret(key.namespace, name, seen.uid)
         return await finish(context, key, raw, removal)
     if client.spec.suspend:
         message = "The ACL user and the Secret are left as they are while spec.suspend is true"
         outcome = Outcome(ready=False, reason=Reason.SUSPENDED, message=message, status=kept_status(client))
         await publish(context, key, raw, outcome, generation=client.metadata.generation)
-        return DONE
-    if context.store.terminating(key.namespace):
         return DONE
     connection, session = await _connection(context, key, client)
     grants = resolve(context, key, client, connection, session)
@@ -89,7 +89,15 @@ async def reconcile(context: Context, key: Key) -> Again:
     await publish(context, key, raw, outcome, generation=client.metadata.generation)
     if outcome.retry_after is not None:
         return Again(outcome.retry_after, failed=True)
-    return Again(login.password.next_change)
+    return _look_again(context, client, login)
+
+
+def _look_again(context: Context, client: CoordinationClient, login: Login) -> Again:
+    """Return when the password changes next, or may have been changed in a Secret that is not watched."""
+    times = [] if login.password.next_change is None else [login.password.next_change]
+    if client.spec.password_secret_ref is not None:
+        times.append(context.settings.resync_interval)
+    return Again(min(times, default=None))
 
 
 def kept_status(client: CoordinationClient) -> dict[str, object]:
@@ -153,6 +161,9 @@ async def _own_login(
         plan=lambda have: domain.plan(want, have),
     )
     outcome = domain.conclude(want, settled.todo, settled.failure)
+    before = session.interests.get(key)
+    if before is not None and before.user == settled.have.user:
+        outcome = replace(outcome, repairs=())  # the wish has changed, not the user
     if settled.failure is None:
         holder = settled.have.owners.holder(want.record)
         foreign = settled.todo.refusal is not None

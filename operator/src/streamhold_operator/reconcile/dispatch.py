@@ -67,6 +67,9 @@ def _schedule(context: Context, key: Key, again: Again) -> None:
 
 
 async def _guarded(context: Context, key: Key) -> Again:
+    raw = context.store.get(key)
+    if raw is not None and context.store.terminating(key.namespace) and not raw["metadata"].get("deletionTimestamp"):
+        return DONE  # its own deletion comes next
     try:
         again = await _PASSES[key.kind](context, key)
         context.undecided_since.pop(key, None)
@@ -93,7 +96,10 @@ async def _refused(context: Context, key: Key, refusal: Refusal) -> Again:
         return Again(rest)
     outcome = Outcome.refused(refusal, status=_kept(raw))
     await publish(context, key, raw, outcome, generation=raw["metadata"]["generation"])
-    return DONE if refusal.retry_after is None else Again(refusal.retry_after, failed=True)
+    if refusal.retry_after is None:
+        # What would clear it may be nothing that is watched: a Secret that a user named, for one.
+        return Again(context.settings.resync_interval)
+    return Again(refusal.retry_after, failed=True)
 
 
 def _rest_of_grace(context: Context, key: Key, raw: Raw, refusal: Refusal) -> float | None:
