@@ -10,9 +10,9 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.worlds import RedisWorld
 
 import streamhold
+from support.worlds import RedisWorld
 
 if TYPE_CHECKING:
     from streamhold_dev.pytest_plugin import RedisFleet

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
-from streamhold_dev.waiting import eventually
-from support.subscriber import Recorder, an_event
 
 from streamhold import Event, HubClosed, PublishError, RedisStreamsPubSub, Settle
+from streamhold_dev.waiting import eventually
+from support.subscriber import Recorder, an_event
 
 if TYPE_CHECKING:
     from support.worlds import RedisWorld

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
-from streamhold_dev.waiting import eventually
-from support.subscriber import Recorder, an_event
 
 from streamhold import RedisStreamsPubSub
 from streamhold.keys import companion
+from streamhold_dev.waiting import eventually
+from support.subscriber import Recorder, an_event
 
 if TYPE_CHECKING:
     from support.worlds import RedisWorld

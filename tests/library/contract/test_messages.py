@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
-from streamhold_dev.waiting import eventually
-from support.subscriber import an_event
 
 from streamhold import ConfigError, HubClosed, RedisStreamsPubSub
+from streamhold_dev.waiting import eventually
+from support.subscriber import an_event
 
 if TYPE_CHECKING:
     from support.worlds import RedisWorld

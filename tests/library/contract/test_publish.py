@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
-from streamhold_dev.waiting import eventually
-from support.subscriber import Recorder, an_event
 
 from streamhold import (
     ConfigError,
@@ -20,6 +18,8 @@ from streamhold import (
     RedisStreamsPubSub,
     WrongKeyType,
 )
+from streamhold_dev.waiting import eventually
+from support.subscriber import Recorder, an_event
 
 if TYPE_CHECKING:
     from streamhold_dev.proxy import Proxy

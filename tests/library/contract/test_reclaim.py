@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
 import textwrap
@@ -13,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
-from streamhold_dev.waiting import eventually
-from support.subscriber import Recorder, an_event
 
 from streamhold import Event, Settle
 from streamhold.keys import companion
+from streamhold_dev.waiting import eventually
+from support.subscriber import Recorder, an_event
 
 if TYPE_CHECKING:
     from support.worlds import RedisWorld
@@ -233,19 +231,15 @@ async def test_case_S24_entries_of_a_killed_process_are_handled_by_a_sibling(wor
     for number in range(20):
         await publisher.publish("orders", an_event(number))
     command = [sys.executable, "-c", textwrap.dedent(_WORKER), world.server.url(), world.prefix]
-    worker = subprocess.Popen(command, stdout=subprocess.PIPE)
-    try:
-        await eventually(lambda: _is(world, "g", 5) if worker.poll() is None else False)
+    async with await anyio.open_process(command, stdout=subprocess.DEVNULL, stderr=None) as worker:
+        await eventually(lambda: _is(world, "g", 5))
         sibling, recorder = world.hub(reclaim_idle_ms=400, reclaim_interval_ms=200), Recorder()
         await sibling.subscribe("orders", recorder, group="g")
         await eventually(lambda: len(recorder.events) == 15)
         await anyio.sleep(1)  # the living worker keeps its five through several sweeps
         assert len(recorder.events) == 15
-        os.kill(worker.pid, signal.SIGKILL)
-        killed_at = time.monotonic()
-    finally:
         worker.kill()
-        worker.communicate()
+        killed_at = time.monotonic()
     await eventually(lambda: len(recorder.events) == 20)
     assert time.monotonic() - killed_at < 0.4 + 0.2 + 0.5
     assert sorted(recorder.data) == list(range(20))

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
-from streamhold_dev.waiting import eventually
-from support.subscriber import Recorder, an_event
 
 from streamhold import PublishError, RedisStreamsPubSub
+from streamhold_dev.waiting import eventually
+from support.subscriber import Recorder, an_event
 
 if TYPE_CHECKING:
     from streamhold_dev.proxy import Proxy

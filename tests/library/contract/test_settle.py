@@ -6,11 +6,11 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from streamhold_dev.waiting import eventually
-from support.subscriber import Recorder, an_event
 
 from streamhold import BackendError, Event, RedisStreamsPubSub, ServerFull, Settle
 from streamhold.keys import companion
+from streamhold_dev.waiting import eventually
+from support.subscriber import Recorder, an_event
 
 if TYPE_CHECKING:
     from support.worlds import RedisWorld

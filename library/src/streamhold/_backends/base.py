@@ -226,8 +226,16 @@ class Subscriber(Protocol):
         """Take nothing more; returns what was not handed to a handler yet."""
         ...
 
+    def busy(self) -> bool:
+        """Whether a handler has a delivery."""
+        ...
+
     async def idle(self) -> None:
-        """Wait until no handler has a delivery."""
+        """Wait until none has, except one that asks this itself."""
+        ...
+
+    def abandon(self) -> None:
+        """Cancel the handlers that run, except one that asks this itself."""
         ...
 
 
@@ -243,7 +251,7 @@ class CallbackSubscriber:
         self._waiting: deque[Delivery] = deque()
         self._background = background
         self._log = log
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._idle: anyio.Event | None = None
         self._threads: anyio.CapacityLimiter | None = None
 
@@ -269,6 +277,15 @@ class CallbackSubscriber:
         left = list(self._waiting)
         self._waiting.clear()
         return left
+
+    def busy(self) -> bool:
+        """Whether a handler runs."""
+        return self.running > 0
+
+    def abandon(self) -> None:
+        """Cancel the handlers that run; a thread goes on, but nobody waits for it."""
+        for task in self._tasks - {asyncio.current_task()}:
+            task.cancel()
 
     async def idle(self) -> None:
         """Wait until no handler runs, except one that asks this itself."""
@@ -391,6 +408,13 @@ class QueueSubscriber:
         while self._waiters:
             self._wake()
         return left
+
+    def busy(self) -> bool:
+        """Whether something that was handed out is not settled."""
+        return self._handed_out > 0
+
+    def abandon(self) -> None:
+        """Nothing to do: what iterates belongs to the application."""
 
     async def idle(self) -> None:
         """Wait until all that was handed out is settled."""

@@ -64,6 +64,8 @@ class Attachment:
         self.consumer = consumer
         self.shared = shared
         self.members: list[Member] = []
+        self.parted: list[Member] = []
+        """Those that left while their handlers ran."""
         self.position = NOTHING_SEEN
         """The entry after which the group reads on, as far as known here: where it is made anew if it gets lost."""
         self.retry_at = 0.0
@@ -82,6 +84,7 @@ class Attachment:
         """Remove a subscriber; what it has not begun goes back."""
         if member in self.members:
             self.members.remove(member)
+            self.parted = [one for one in (*self.parted, member) if one.subscriber.busy()]
         for delivery in member.subscriber.end():
             delivery.hand_back()
 
@@ -402,8 +405,14 @@ class _Nobody:
     def end(self) -> list[Delivery]:
         return []
 
+    def busy(self) -> bool:
+        return False
+
     async def idle(self) -> None:
         """Always."""
+
+    def abandon(self) -> None:
+        """Nobody runs."""
 
 
 _NOBODY = _Nobody()

@@ -307,6 +307,8 @@ class RedisBackend:
         deadline = anyio.current_time() + self._options.close_timeout
         if not await self._subscriptions.wait_for_handlers(self._options.close_timeout):
             self._log.warning("close: handlers did not finish in %g s", self._options.close_timeout)
+            self._subscriptions.abandon_handlers()
+            await anyio.lowlevel.checkpoint()  # each hands its own event back
         left = self._subscriptions.hand_back()
         if left:
             self._log.info("close: %d deliveries handed back", left)

@@ -126,11 +126,15 @@ class Subscriptions:
     async def wait_for_handlers(self, timeout: float) -> bool:
         """Wait until no handler has a delivery; False when the time was not enough."""
         with anyio.move_on_after(timeout):
-            for attachment in self._attachments():
-                for member in list(attachment.members):
-                    await member.subscriber.idle()
+            for subscriber in self._subscribers():
+                await subscriber.idle()
             return True
         return False
+
+    def abandon_handlers(self) -> None:
+        """Cancel the handlers that still run."""
+        for subscriber in self._subscribers():
+            subscriber.abandon()
 
     def hand_back(self) -> int:
         """Give back all that is not settled."""
@@ -158,6 +162,10 @@ class Subscriptions:
                     leaving.start_soon(self._destroy, attachment)
         self._readers.clear()
         self._sweepers.clear()
+
+    def _subscribers(self) -> list[Subscriber]:
+        attachments = {*self._attachments(), *self._leaving}
+        return [one.subscriber for attachment in attachments for one in (*attachment.members, *attachment.parted)]
 
     def _attachments(self) -> list[Attachment]:
         return [attachment for reader in self._readers.values() for attachment in reader.attachments.values()]
