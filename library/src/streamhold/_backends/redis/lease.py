@@ -7,14 +7,16 @@ other, so a lease that such a pod took, moved or freed is noticed at our next ca
 Tokens are the server's clock in microseconds, or one more than the largest given out so far where that is larger; so
 they grow across expiry, and across a restart that lost everything. Not guaranteed: growth across a failover to a server
 whose clock is behind *and* which had not received the last tokens yet; no more than one believer during a failover.
+Pods with a binding keep the largest token of a lease family, pods with a plain URL that of a whole prefix: between the
+two, once a lease has ended, only the clock orders tokens.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 from streamhold._backends.redis.client import RedisClient, Script
 from streamhold._binding import Binding
@@ -24,6 +26,9 @@ from streamhold.errors import BackendError, BackendUnavailable, LeaseUnavailable
 from streamhold.types import LeaseGrant
 
 __all__ = ["LeasePlace", "RedisLeases"]
+
+_PLACES_KEPT = 4096
+"""Leases whose keys are not made anew at each call."""
 
 _ACQUIRE = Script("lease_acquire")
 _RENEW = Script("lease_renew")
@@ -71,7 +76,7 @@ class RedisLeases:
     def __init__(self, client: RedisClient, places: Places) -> None:
         """Use `for_prefix` or `for_binding` unless you find places yourself."""
         self._client = client
-        self._places = places
+        self._places = functools.lru_cache(_PLACES_KEPT)(places)
 
     @classmethod
     def for_prefix(cls, client: RedisClient, prefix: str, rules: LeaseRules | None = None) -> RedisLeases:
@@ -119,7 +124,7 @@ class RedisLeases:
         """
         check_request(key, owner, ttl_ms)
         place = self._places(key)
-        with _named(key, "acquiring"):
+        try:
             # An answer later than the TTL would be about a lease that has ended.
             taken, holder, number = await self._client.run_script(
                 _ACQUIRE,
@@ -128,6 +133,8 @@ class RedisLeases:
                 timeout=min(self._client.timeout, ttl_ms / 1000),
                 idempotent=True,
             )
+        except BackendError as error:
+            _raise_named(error, key, "acquiring")
         if taken:
             return LeaseGrant(True, owner, number or None)
         refusal = HeldByAnother(False, _text(holder))
@@ -143,8 +150,10 @@ class RedisLeases:
             BackendError: the server refused.
         """
         place = self._places(keys.check_lease_key(key))
-        with _named(key, "asking for the owner"):
+        try:
             owner = await self._client.execute("GET", place.lease, idempotent=True)
+        except BackendError as error:
+            _raise_named(error, key, "asking for the owner")
         return None if owner is None else _text(owner)
 
     async def release_lease(self, key: str, owner: str, *, token: int | None = None) -> None:
@@ -161,10 +170,12 @@ class RedisLeases:
         keys.check_lease_key(key)
         check_owner(owner)
         place = self._places(key)
-        with _named(key, "releasing"):
+        try:
             await self._client.run_script(
                 _RELEASE, (place.lease, place.fence), (owner, _expected(token)), idempotent=True
             )
+        except BackendError as error:
+            _raise_named(error, key, "releasing")
 
     async def renew_lease(self, key: str, owner: str, ttl_ms: int, *, token: int | None = None) -> bool:
         """Refresh a lease.
@@ -182,7 +193,7 @@ class RedisLeases:
         """
         check_request(key, owner, ttl_ms)
         place = self._places(key)
-        with _named(key, "renewing"):
+        try:
             renewed, _ = await self._client.run_script(
                 _RENEW,
                 (place.lease, place.fence, place.floor),
@@ -190,6 +201,8 @@ class RedisLeases:
                 timeout=min(self._client.timeout, _patience(ttl_ms / 1000)),
                 idempotent=True,
             )
+        except BackendError as error:
+            _raise_named(error, key, "renewing")
         return bool(renewed)
 
     async def transfer_lease(
@@ -212,25 +225,23 @@ class RedisLeases:
         check_owner(to_owner, "to_owner")
         place = self._places(key)
         rules = place.rules
-        with _named(key, "transferring"):
+        try:
             moved, _ = await self._client.run_script(
                 _TRANSFER,
                 (place.lease, place.fence, place.floor),
                 (from_owner, to_owner, ttl_ms, rules.lock_delay_ms, int(rules.fencing), _expected(token)),
             )
+        except BackendError as error:
+            _raise_named(error, key, "transferring")
         return bool(moved)
 
 
-@contextmanager
-def _named(key: str, doing: str) -> Iterator[None]:
-    """Let errors name the lease: the server's own speak of commands."""
-    try:
-        yield
-    except (BackendUnavailable, OutcomeUnknown) as error:
+def _raise_named(error: BackendError, key: str, doing: str) -> NoReturn:
+    """Let an error name the lease: the server's own speak of commands."""
+    if isinstance(error, BackendUnavailable | OutcomeUnknown):
         raise LeaseUnavailable(key, f"{doing} it failed: {error}") from error
-    except BackendError as error:
-        error.add_note(f"while {doing} the lease {key!r}")
-        raise
+    error.add_note(f"while {doing} the lease {key!r}")
+    raise error
 
 
 def _patience(ttl: float) -> float:
