@@ -170,7 +170,7 @@ async def _count_connects(port: int, hang_up: bool) -> tuple[asyncio.Server, lis
         seen.append(now())
         if not hang_up:
             await reader.read(1000)
-            writer.write(b"+OK\r\n" * 2)
+            writer.write(b"+OK\r\n+OK\r\n:7\r\n")
             await reader.read(1000)
         writer.close()
 
@@ -306,8 +306,8 @@ async def test_case_S04_writes_during_a_kill_and_restart_end_and_each_success_is
 async def test_loading_is_waited_out(own_redis: StartRedis, redis_flavour: str, connect: Connect) -> None:
     server = own_redis(redis_flavour, appendonly=True, config={"aof-use-rdb-preamble": "no"})
     client = connect(server.url())
-    await asyncio.gather(*(client.execute("SET", n, n) for n in range(5_000)))
-    server.cli("CONFIG", "SET", "key-load-delay", 200)  # microseconds; it answers others every 1,000 keys
+    await asyncio.gather(*(client.execute("SET", n, n) for n in range(20_000)))
+    server.cli("CONFIG", "SET", "key-load-delay", 100)  # microseconds; it answers others every 1,000 keys
     loading = asyncio.create_task(asyncio.to_thread(server.cli, "DEBUG", "LOADAOF"))
     await eventually(lambda: server.cli("INFO", "persistence")["loading"] == 1, timeout=5)
     assert await client.execute("INCR", "n") == 1

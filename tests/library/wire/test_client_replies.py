@@ -167,7 +167,9 @@ async def test_connections_bear_a_name(any_redis_server: RedisServer, connect: C
     client = connect(any_redis_server.url())
     assert (await client.execute("CLIENT", "GETNAME")).startswith(b"streamhold-commands-")
     reader = await client.open_reader("my group ü")
+    assert reader.connection_id is None
     assert (await reader.execute("CLIENT", "GETNAME", block=0)).startswith(b"streamhold-reader-my_group__-")
+    assert reader.connection_id == await reader.execute("CLIENT", "ID", block=0)
 
 
 async def test_a_server_without_memory_is_told_apart(

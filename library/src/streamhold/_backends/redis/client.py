@@ -367,6 +367,12 @@ class Reader(_Caller):
         super().__init__(line, server_label)
         self._on_close = on_close
 
+    @property
+    def connection_id(self) -> int | None:
+        """The server's number for the connection there is now (for CLIENT UNBLOCK); None without one."""
+        link = self._line.link
+        return link.client_id if link is not None else None
+
     async def execute(self, *args: Arg, block: float) -> Reply:
         """Run one command that may block at the server.
 

@@ -183,6 +183,8 @@ class Link(asyncio.Protocol):
     """Whether a caller should wait for `room` before it submits."""
     time: Callable[[], float]
     """The clock of the deadlines."""
+    client_id: int | None
+    """What the server calls this connection (CLIENT ID); None when it will not say."""
 
     def __init__(
         self,
@@ -211,6 +213,7 @@ class Link(asyncio.Protocol):
         """
         self.endpoint = endpoint
         self.full = False
+        self.client_id = None
         self._credentials = credentials
         self._name = name
         self._connect_timeout = connect_timeout
@@ -300,19 +303,19 @@ class Link(asyncio.Protocol):
             steps.append(("AUTH", password or "") if username is None else ("AUTH", username, password or ""))
         if self.endpoint.database:
             steps.append(("SELECT", self.endpoint.database))
-        steps.append(("CLIENT", "SETNAME", self._name))
-        *needed, named = await asyncio.gather(*(self.submit(step) for step in steps), return_exceptions=True)
+        steps += [("CLIENT", "SETNAME", self._name), ("CLIENT", "ID")]
+        *needed, named, numbered = await asyncio.gather(*map(self.submit, steps), return_exceptions=True)
         for answer in needed:
             if isinstance(answer, BaseException):
                 raise answer
-        # A name is a courtesy: an ACL or an old server may refuse it. But it may also be the first command of the
+        # Name and number are a courtesy: an ACL may refuse them. But the name may also be the first command of the
         # connection, and then its refusal says that we may not be here at all.
-        if isinstance(named, ReplyError) and named.code not in {"NOAUTH", "DENIED"}:
-            if "max number of clients" in named.message:
-                raise named
-            return
-        if isinstance(named, BaseException):
+        if isinstance(named, BaseException) and not _is_refused_courtesy(named):
             raise named
+        if isinstance(numbered, int):
+            self.client_id = numbered
+        elif isinstance(numbered, LinkLost):
+            raise numbered
 
     def retire(self) -> None:
         """Take no more commands and close when the last reply is in."""
@@ -606,6 +609,12 @@ class Link(asyncio.Protocol):
         told, self._on_lost = self._on_lost, None
         if told is not None:
             told(self)
+
+
+def _is_refused_courtesy(answer: BaseException) -> bool:
+    if not isinstance(answer, ReplyError) or answer.code in {"NOAUTH", "DENIED"}:
+        return False
+    return "max number of clients" not in answer.message
 
 
 def _watch_for_a_dead_peer(sock: Any) -> None:
