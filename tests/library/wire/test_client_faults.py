@@ -303,8 +303,8 @@ async def test_case_S04_writes_during_a_kill_and_restart_end_and_each_success_is
     assert len(unknown) <= 100
 
 
-async def test_loading_is_waited_out(own_redis: StartRedis, redis_flavour: str, connect: Connect) -> None:
-    server = own_redis(redis_flavour, appendonly=True, config={"aof-use-rdb-preamble": "no"})
+async def test_loading_is_waited_out(own_redis: StartRedis, connect: Connect) -> None:
+    server = own_redis(appendonly=True, config={"aof-use-rdb-preamble": "no"})
     client = connect(server.url())
     await asyncio.gather(*(client.execute("SET", n, n) for n in range(20_000)))
     server.cli("CONFIG", "SET", "key-load-delay", 100)  # microseconds; it answers others every 1,000 keys
