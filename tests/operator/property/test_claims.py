@@ -126,3 +126,20 @@ def test_only_claims_of_gone_objects_of_this_cluster_and_scope_are_stale(
     assert everywhere == sorted(r.field for r in found if r.cluster == "c1" and r.uid not in alive)
     scoped = stale(owners, cluster="c1", alive=alive, namespaces=["n1"])
     assert scoped == sorted(r.field for r in found if r.cluster == "c1" and r.uid not in alive and r.namespace == "n1")
+
+
+@given(records(), records(), st.sets(st.text("xy", max_size=2), max_size=2), st.booleans())
+def test_records_that_arrive_later_are_decided_as_if_all_had_been_there(
+    first: list[OwnerRecord], later: list[OwnerRecord], garbage: set[str], asked: bool
+) -> None:
+    owners = Owners(first, unreadable=garbage)
+    if asked:
+        assert owners.winners is not None
+    grown = owners.with_records(later, unreadable=[])
+    fields = {record.field for record in later}
+    fresh = Owners([*first, *later], unreadable=garbage - fields)
+    assert grown == fresh
+    assert grown.winners == fresh.winners
+    assert [grown.holder(r) for r in grown.records.values()] == [fresh.holder(r) for r in grown.records.values()]
+    assert owners == Owners(first, unreadable=garbage)
+    assert owners.winners == Owners(first).winners

@@ -41,7 +41,7 @@ class Server:
         for action in actions:
             match action:
                 case RegisterClaim(record):
-                    self.owners = self.owners.with_record(record)
+                    self.owners = self.owners.with_records([record])
                 case RemoveClaim(name):
                     self.owners = self.owners.without(name)
                 case SetUser(username=name, rule=rule):

@@ -84,7 +84,8 @@ class RedisAdmin:
         )
         self._reads = Joined[_Question, Snapshot](self._read)
         self._writes = Joined[tuple[Action, ...], list[Result]](self._write)
-        self._records: dict[str, tuple[str, OwnerRecord | None]] = {}
+        self._raw_owners: dict[str, str] = {}
+        self._known_owners = Owners()
         self._checkpoints: dict[str, dict[str, str]] = {}
         self._categories: dict[str, frozenset[str]] = {}
         self._acl_file: bool | None = None
@@ -168,16 +169,19 @@ class RedisAdmin:
         return reply
 
     def _owners(self, reply: Reply) -> Owners:
-        """Return the owner record; a value is parsed when it is first seen."""
-        known: dict[str, tuple[str, OwnerRecord | None]] = {}
-        for name, value in replies.pairs(reply).items():
-            before = self._records.get(name)
-            known[name] = before if before and before[0] == value else (value, OwnerRecord.parse(name, value))
-        self._records = known
-        return Owners(
-            (record for _, record in known.values() if record is not None),
-            unreadable=[name for name, (_, record) in known.items() if record is None],
+        """Return the owner record; what it held before is not parsed again."""
+        values: dict[str, str] = replies.pairs(reply)
+        before, self._raw_owners = self._raw_owners, values
+        if values == before:
+            return self._known_owners
+        grown = before.items() <= values.items()
+        new = values.keys() - before.keys() if grown else values.keys()
+        parsed = {name: OwnerRecord.parse(name, values[name]) for name in sorted(new)}
+        self._known_owners = (self._known_owners if grown else Owners()).with_records(
+            [record for record in parsed.values() if record is not None],
+            unreadable=[name for name, record in parsed.items() if record is None],
         )
+        return self._known_owners
 
     async def _users(self, found: Mapping[str, Reply], failures: dict[str, Refusal]) -> dict[str, UserRule | None]:
         answered = {user: reply for user, reply in found.items() if not isinstance(reply, ReplyError)}

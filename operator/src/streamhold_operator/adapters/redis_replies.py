@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 
 from streamhold_operator.adapters.redis_wire import Reply
-from streamhold_operator.domain.acl import Rights, UserRule
+from streamhold_operator.domain.acl import Rights, UserRule, without_covered
 
 __all__ = ["categories_in", "info", "pairs", "user_rule"]
 
@@ -82,6 +82,8 @@ def _commands(words: list[str], categories: Mapping[str, Collection[str]]) -> fr
     """Return the commands that the words allow, read one after the other; a word of doubtful meaning stays as it is."""
     if words[:1] != ["-@all"]:
         return frozenset(words)
+    if all(word[0] == "+" and word[1] != "@" for word in words[1:]):
+        return without_covered(word[1:] for word in words[1:])
     allowed: set[str] = set()
     for word in words[1:]:
         sign, name = word[0], word[1:]

@@ -19,7 +19,6 @@ import anyio.to_thread
 from redis.asyncio.connection import Connection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError, ResponseError
 
 from streamhold_operator.adapters import redis_refusals as refusals
@@ -31,7 +30,7 @@ __all__ = ["Command", "Reply", "ReplyError", "Tls", "Wire", "WireSession"]
 
 Command: TypeAlias = tuple[str | int, ...]
 Reply: TypeAlias = Any
-"""str, int, None, a list of replies, or a ReplyError."""
+"""str, int, None, a list of these, or a ReplyError. (No EXEC is ever sent, so no list holds an error.)"""
 
 _CHUNK = 500
 """Commands written at once, so that a large batch fills no buffer."""
@@ -107,7 +106,7 @@ class WireSession:
             reply: Reply = await self._connection.read_response(disconnect_on_error=False)
         except ResponseError as exc:
             return _reply_error(exc)
-        return _converted(reply)
+        return reply
 
 
 class Wire:
@@ -255,16 +254,6 @@ def _reply_error(exc: ResponseError) -> ReplyError:
         return ReplyError(exc.status_code, str(exc))
     code, _, text = str(exc).partition(" ")
     return ReplyError(code, text)
-
-
-def _converted(reply: Reply) -> Reply:
-    if isinstance(reply, ResponseError):
-        return _reply_error(reply)
-    if isinstance(reply, RedisConnectionError):
-        raise reply
-    if isinstance(reply, list):
-        return [_converted(part) for part in reply]
-    return reply
 
 
 def _tls_context(tls: Tls) -> ssl.SSLContext:

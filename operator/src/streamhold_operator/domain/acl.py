@@ -19,7 +19,7 @@ from streamhold.keys import companion_pattern, companion_patterns, family_patter
 from streamhold_operator.api.v1alpha1.coordinationclient import Access
 from streamhold_operator.domain.grants import LeaseGrant, TopicGrant
 
-__all__ = ["MARKER_PREFIX", "AclAbilities", "Rights", "UserRule", "client_rule", "owner_marker"]
+__all__ = ["MARKER_PREFIX", "AclAbilities", "Rights", "UserRule", "client_rule", "owner_marker", "without_covered"]
 
 MARKER_PREFIX = "streamhold:owner:"
 
@@ -163,7 +163,7 @@ def client_rule(
     else:
         every = commands.union(*(rights.commands for rights in granted))
         keys = frozenset[str]().union(*(rights.keys for rights in granted))
-        root, selectors = Rights(_without_covered(every), keys, channels), frozenset()
+        root, selectors = Rights(without_covered(every), keys, channels), frozenset()
     return UserRule(enabled=True, passwords=frozenset(passwords), root=root, selectors=selectors)
 
 
@@ -198,7 +198,7 @@ def _lease_patterns(lease: LeaseGrant) -> list[str]:
     return [family_pattern(lease.key), *fences, glob_escape(floor_key(lease.prefix, lease.keys))]
 
 
-def _without_covered(commands: Iterable[str]) -> frozenset[str]:
+def without_covered(commands: Iterable[str]) -> frozenset[str]:
     """Drop subcommands whose whole command is granted: servers do the same, and a comparison must see no difference."""
     every = set(commands)
-    return frozenset(command for command in every if command.partition("|")[0] not in every - {command})
+    return frozenset(command for command in every if "|" not in command or command.partition("|")[0] not in every)

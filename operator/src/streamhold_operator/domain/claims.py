@@ -166,7 +166,7 @@ class OwnerRecord:
 
 
 class Owners:
-    """The owner record of one database at one time. Immutable; the winners are found once, when first asked for."""
+    """The owner record of one database at one time. Immutable; the winners are found when first asked for."""
 
     def __init__(self, records: Iterable[OwnerRecord] = (), *, unreadable: Collection[str] = ()) -> None:
         self._records = {record.field: record for record in records}
@@ -187,28 +187,40 @@ class Owners:
 
     def holder(self, record: OwnerRecord) -> OwnerRecord | None:
         """Return an older record that stands in the way of a registered one; None when it wins itself."""
-        holder = self._holders[record.field]
+        holder = self._decided.holders[record.field]
         return None if holder is None else self._records[holder]
 
     @cached_property
     def winners(self) -> frozenset[str]:
         """The fields of all records that hold what they claim."""
-        return frozenset(field for field, holder in self._holders.items() if holder is None)
+        return frozenset(field for field, holder in self._decided.holders.items() if holder is None)
 
     @cached_property
-    def _holders(self) -> dict[str, str | None]:
-        """For each record the older winner that it overlaps; None for the winners."""
-        won = _Won()
+    def _decided(self) -> _Decided:
+        held, everything = _Index(), _Index()
         holders: dict[str, str | None] = {}
         for record in sorted(self._records.values(), key=lambda record: record.rank):
-            holder = holders[record.field] = won.first_overlap(record.claims)
+            holder = holders[record.field] = held.first_overlap(record.claims)
             if holder is None:
-                won.add(record)
-        return holders
+                held.add(record)
+            everything.add(record)
+        return _Decided(holders, everything)
 
-    def with_record(self, record: OwnerRecord) -> Owners:
-        """Return the owners after this record was registered."""
-        return Owners([*self._records.values(), record], unreadable=set(self.unreadable) - {record.field})
+    def with_records(self, added: Collection[OwnerRecord], *, unreadable: Collection[str] = ()) -> Owners:
+        """Return the owners after these records were written, and these fields found unreadable.
+
+        Records that are new and in nobody's way cost little, however many others there are: thousands arrive in a row
+        when an operator meets an empty server.
+        """
+        fields = {record.field for record in added}
+        left = (set(self.unreadable) - fields) | set(unreadable)
+        after = Owners((), unreadable=left)
+        after._records = self._records | {record.field: record for record in added}
+        if "_decided" in self.__dict__ and fields.isdisjoint(self._records):
+            decided = self._decided.joined_by(added)
+            if decided is not None:
+                after.__dict__["_decided"] = decided
+        return after
 
     def without(self, field: str) -> Owners:
         """Return the owners after this field was removed."""
@@ -216,8 +228,27 @@ class Owners:
         return Owners(kept, unreadable=set(self.unreadable) - {field})
 
 
-class _Won:
-    """The claims held so far, kept so that the next is checked in logarithmic time."""
+@dataclass(frozen=True, slots=True)
+class _Decided:
+    """Who won, and what it takes to let others join."""
+
+    holders: Mapping[str, str | None]
+    """For each record the older winner that it overlaps; None for the winners."""
+    everything: _Index
+    """The claims of all records, winners or not."""
+
+    def joined_by(self, added: Collection[OwnerRecord]) -> _Decided | None:
+        """Return the decision with these records in it, if they change nothing for the others; else None."""
+        index = self.everything.copy()
+        for record in added:
+            if index.first_overlap(record.claims) is not None:
+                return None
+            index.add(record)
+        return _Decided(dict(self.holders) | dict.fromkeys((record.field for record in added), None), index)
+
+
+class _Index:
+    """Claims, kept so that whether another overlaps one of them is found in logarithmic time."""
 
     def __init__(self) -> None:
         self._users: dict[str, str] = {}
@@ -226,6 +257,15 @@ class _Won:
         self._areas: dict[str, str] = {}
         self._sorted: dict[str, list[str]] = {"keys": [], "prefixes": [], "areas": []}
         self._lengths: dict[str, dict[int, None]] = {"prefixes": {}, "areas": {}}
+
+    def copy(self) -> _Index:
+        """Return one that can grow on its own."""
+        other = _Index()
+        other._users, other._keys = dict(self._users), dict(self._keys)
+        other._prefixes, other._areas = dict(self._prefixes), dict(self._areas)
+        other._sorted = {order: list(names) for order, names in self._sorted.items()}
+        other._lengths = {order: dict(lengths) for order, lengths in self._lengths.items()}
+        return other
 
     def add(self, record: OwnerRecord) -> None:
         for claim in record.claims:
@@ -240,7 +280,7 @@ class _Won:
                 self._insert("prefixes", self._prefixes, name, record.field)
 
     def first_overlap(self, claims: Iterable[Claim]) -> str | None:
-        """Return the field of a winner that overlaps one of these claims."""
+        """Return the field of a record in here that overlaps one of these claims."""
         for claim in claims:
             found = self._overlap(*_split(claim))
             if found is not None:
