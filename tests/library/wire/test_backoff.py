@@ -44,6 +44,11 @@ def test_settings_that_cannot_work_are_refused(bad: dict[str, Any]) -> None:
         Backoff(**bad)
 
 
+@pytest.mark.parametrize("failures", [400, 10**6])
+def test_growth_beyond_every_number_ends_at_the_limit(failures: int) -> None:
+    assert Backoff(first=1, factor=10, limit=5, jitter=0).delay(failures, 0.5) == 5
+
+
 def test_no_delay_before_the_first_failure() -> None:
     with pytest.raises(ValueError, match="failures"):
         Backoff().delay(0, 0.5)

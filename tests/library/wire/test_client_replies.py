@@ -14,6 +14,7 @@ from streamhold.errors import (
     AuthenticationFailed,
     BackendError,
     HubClosed,
+    OutcomeUnknown,
     PermissionRefused,
     ServerFull,
     WrongKeyType,
@@ -81,6 +82,23 @@ async def test_a_prepared_write_with_an_expiry_is_one_step(
     wrong = Prepared(("XADD", f"{key_prefix}:text", "*", "event"), ("PEXPIRE", f"{key_prefix}:text", 60_000))
     with pytest.raises(WrongKeyType, match=f"XADD '{key_prefix}:text'"):
         await client.execute_prepared(wrong, b"x")
+
+
+async def test_a_transaction_of_a_user_who_may_not_make_one_is_not_called_refused_when_it_ran(
+    any_redis_server: RedisServer, key_prefix: str, connect: Connect
+) -> None:
+    user, key = f"{key_prefix}:user", f"{key_prefix}:k"
+    any_redis_server.cli("ACL", "SETUSER", user, "reset", "on", ">secret", f"~{key_prefix}:*", "+set", "+get")
+    try:
+        client = connect(any_redis_server.url(user, "secret"))
+        with pytest.raises(OutcomeUnknown, match="MULTI"):
+            await client.transaction([("SET", key, "ran")])
+        assert await client.execute("GET", key) == b"ran"
+        with pytest.raises(PermissionRefused):
+            await client.transaction([("XADD", key, "*", "event", "{}")])
+        assert await client.execute("GET", key) == b"ran"
+    finally:
+        any_redis_server.cli("ACL", "DELUSER", user)
 
 
 async def test_a_script_runs_the_first_time_and_after_script_flush(

@@ -11,16 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamhold._backends.redis.link import (
-    DeadlinePassed,
-    Endpoint,
-    Link,
-    LinkLost,
-    NotAtomic,
-    Prepared,
-    ReplyError,
-    StaticCredentials,
-)
+from streamhold._backends.redis.command import DeadlinePassed, LinkLost, NotAtomic, Prepared, ReplyError
+from streamhold._backends.redis.endpoint import Endpoint, StaticCredentials
+from streamhold._backends.redis.link import Link
 from support.transport import EchoServer, RecordingTransport
 
 pytestmark = pytest.mark.anyio

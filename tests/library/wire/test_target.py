@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import ssl
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +17,8 @@ import redis.sentinel
 
 from streamhold._backends.redis import target
 from streamhold._backends.redis.client import RedisClient
-from streamhold.errors import BackendUnavailable, ConfigError
+from streamhold._binding import load_binding
+from streamhold.errors import AuthenticationFailed, BackendUnavailable, ConfigError
 
 if TYPE_CHECKING:
     from streamhold_dev.redisserver import RedisServer
@@ -130,6 +133,60 @@ def test_a_redis_py_client_with_tls_lends_that_too() -> None:
 async def test_other_objects_are_refused_with_the_reason(handed_in: Callable[[], object], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         RedisClient.from_redis_py(handed_in())
+
+
+@pytest.fixture
+def binding(redis_server: RedisServer, tmp_path: Path) -> Path:
+    """A mounted binding of the shared server, database 4."""
+    settings = {
+        "version": 1,
+        "client": {"namespace": "shop", "name": "checkout"},
+        "connection": {
+            "topology": "Standalone",
+            "endpoints": [f"{redis_server.host}:{redis_server.port}"],
+            "database": 4,
+            "tls": None,
+        },
+        "topics": [],
+        "leases": [],
+    }
+    files = {
+        "type": "redis",
+        "provider": "streamhold",
+        "username": redis_server.admin_username,
+        "password": redis_server.password or "",
+        "streamhold.json": json.dumps(settings),
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+async def test_a_binding_names_the_server_and_is_read_again_at_each_connect(
+    binding: Path, redis_server: RedisServer
+) -> None:
+    client = RedisClient.from_binding(await asyncio.to_thread(load_binding, binding))
+    try:
+        assert client.server_label == f"{redis_server.host}:{redis_server.port}/4"
+        right = (binding / "password").read_text()
+        (binding / "password").write_text("not yet")
+        with pytest.raises(AuthenticationFailed):
+            await client.execute("PING")
+        (binding / "password").unlink()
+        with pytest.raises(BackendUnavailable, match="password"):
+            await client.execute("PING", timeout=0.5)
+        (binding / "password").write_text(right)
+        assert await client.execute("PING") == b"PONG"
+    finally:
+        await client.aclose()
+
+
+def test_a_deployment_that_is_not_supported_yet_is_named(binding: Path) -> None:
+    settings = json.loads((binding / "streamhold.json").read_text())
+    settings["connection"]["topology"] = "Cluster"
+    (binding / "streamhold.json").write_text(json.dumps(settings))
+    with pytest.raises(ConfigError, match="Cluster"):
+        RedisClient.from_binding(load_binding(binding))
 
 
 async def test_a_unix_socket_works(own_redis: Callable[..., RedisServer], tmp_path: Path, connect: Connect) -> None:

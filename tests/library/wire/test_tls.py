@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from streamhold._backends.redis.client import RedisClient
-from streamhold._backends.redis.link import Endpoint, StaticCredentials
+from streamhold._backends.redis.endpoint import Endpoint, StaticCredentials
 from streamhold._backends.redis.target import Target
 from streamhold.errors import BackendUnavailable
 from streamhold_dev import flavours, ports

@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias
 import anyio
 
 from streamhold._backends.redis import replies, target
+from streamhold._backends.redis.command import Arg, DeadlinePassed, LinkLost, NotAtomic, Prepared, Reply, ReplyError
 from streamhold._backends.redis.line import Line, LineClosed, Refused, Unreachable
-from streamhold._backends.redis.link import Arg, DeadlinePassed, Link, LinkLost, NotAtomic, Prepared, Reply, ReplyError
+from streamhold._backends.redis.link import Link
 from streamhold._backends.redis.scripts import Script
 from streamhold._backends.redis.target import Target
 from streamhold._core.backoff import Backoff

@@ -15,7 +15,9 @@ from random import Random
 
 import anyio
 
-from streamhold._backends.redis.link import Credentials, Endpoint, Link, LinkLost, ReplyError
+from streamhold._backends.redis.command import LinkLost, ReplyError
+from streamhold._backends.redis.endpoint import Credentials, Endpoint
+from streamhold._backends.redis.link import Link
 from streamhold._core.backoff import Backoff
 
 __all__ = ["Line", "LineClosed", "Refused", "Unreachable"]

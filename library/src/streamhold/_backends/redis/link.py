@@ -13,41 +13,29 @@ than the whole command does here (see benchmarks/).
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
-import socket
-import ssl
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 import anyio
 import anyio.to_thread
 import hiredis
 
-__all__ = [
-    "Arg",
-    "Credentials",
-    "DeadlinePassed",
-    "Endpoint",
-    "Link",
-    "LinkLost",
-    "NotAtomic",
-    "Prepared",
-    "Reply",
-    "ReplyError",
-    "StaticCredentials",
-]
+from streamhold._backends.redis.command import (
+    Arg,
+    DeadlinePassed,
+    LinkLost,
+    Reply,
+    ReplyError,
+    pack,
+    pack_transaction,
+    replies_of_transaction,
+)
+from streamhold._backends.redis.endpoint import Credentials, Endpoint, StaticCredentials, watch_for_a_dead_peer
 
-Arg: TypeAlias = str | bytes | int | float
-Reply: TypeAlias = Any
-"""bytes, int, None, or a list of these (and, inside a list, of `ReplyError`)."""
-Credentials: TypeAlias = Callable[[], tuple[str | None, str | None]]
-"""Read anew at each connect, in a worker thread: (user name, password)."""
+__all__ = ["Link"]
 
-_pack: Callable[[tuple[Arg, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]  # its stub takes one word
-_MULTI, _EXEC = _pack(("MULTI",)), _pack(("EXEC",))
 _NOTHING_YET = object()
 _FOREVER = math.inf
 # A deadline that passes in silence condemns the link; a silence shorter than this is a hiccup, whatever the deadline.
@@ -56,119 +44,6 @@ _SILENCE_OF_A_HICCUP = 1.0
 _TIMER_GRAIN = 0.005
 _CLOSE_GRACE = 1.0
 _WRITE_BUFFER = 1 << 20
-
-
-class ReplyError(Exception):
-    """An error reply of the server."""
-
-    code: str
-    """Its first word, e.g. `WRONGTYPE`."""
-    message: str
-    """The whole text."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message)
-        self.message = message
-        self.code = message.partition(" ")[0]
-
-
-class NotAtomic(Exception):
-    """MULTI was refused but commands after it were taken: they ran one by one."""
-
-    def __init__(self, refusal: ReplyError) -> None:
-        super().__init__(refusal.message)
-        self.refusal = refusal
-
-
-class LinkLost(Exception):
-    """The link ended before the reply came."""
-
-    sent: bool
-    """False: the command certainly did not leave. True: it may have been executed."""
-
-    def __init__(self, reason: str, *, sent: bool) -> None:
-        super().__init__(reason)
-        self.sent = sent
-
-
-class DeadlinePassed(Exception):
-    """The caller's deadline passed before the reply came; the link may be well."""
-
-    sent: bool
-    """As `LinkLost.sent`."""
-
-    def __init__(self, *, sent: bool) -> None:
-        super().__init__("no reply within the deadline" if sent else "could not be sent within the deadline")
-        self.sent = sent
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
-    """Where a server listens and which of its databases is meant."""
-
-    host: str = "localhost"
-    port: int = 6379
-    database: int = 0
-    tls: ssl.SSLContext | None = None
-    server_name: str | None = None
-    """The name that the server's certificate must bear; `host` unless set."""
-    path: str | None = None
-    """A Unix socket to use instead of host and port."""
-
-    def __str__(self) -> str:
-        if self.path is not None:
-            return f"unix:{self.path}/{self.database}"
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}/{self.database}"
-
-
-@dataclass(frozen=True, slots=True)
-class StaticCredentials:
-    """Credentials that never change, read without a thread."""
-
-    username: str | None = None
-    password: str | None = None
-
-    def __call__(self) -> tuple[str | None, str | None]:
-        return self.username, self.password
-
-    def __repr__(self) -> str:
-        return f"StaticCredentials({self.username!r}, …)"
-
-
-class Prepared:
-    """A command, or a transaction, of which all but one argument is fixed: packed once, sent again and again.
-
-    The open argument is the last one of the (first) command. For the per-message path: it costs a third of packing all
-    arguments each time.
-    """
-
-    __slots__ = ("_head", "_tail", "args", "replies")
-
-    args: tuple[Arg, ...]
-    """The fixed arguments of the (first) command, for messages."""
-    replies: int
-
-    def __init__(self, args: Sequence[Arg], *then: Sequence[Arg]) -> None:
-        """Fix the arguments.
-
-        Args:
-            args: the command without its last argument.
-            then: further commands; with any, all are one transaction.
-        """
-        self.args = tuple(args)
-        whole = _pack((*self.args, b""))
-        self._head = whole.removesuffix(b"0\r\n\r\n")
-        self._tail = b"\r\n"
-        self.replies = 1
-        if then:
-            self._head = _MULTI + self._head
-            self._tail = b"".join([self._tail, *(_pack(tuple(command)) for command in then), _EXEC])
-            self.replies = len(then) + 3
-
-    def pack(self, last: bytes) -> bytes:
-        """The wire format with this last argument."""
-        return b"%b%d\r\n%b%b" % (self._head, len(last), last, self._tail)
 
 
 # What waits for a reply: the caller's future, its deadline, how many replies it takes. A plain tuple: an object of our
@@ -346,7 +221,7 @@ class Link(asyncio.Protocol):
             A future with the reply. It fails with `ReplyError`, `LinkLost` or `DeadlinePassed`. Cancelling it before
             the command left takes the command back; later it only drops the reply.
         """
-        return self.submit_packed(_pack(args), deadline)
+        return self.submit_packed(pack(args), deadline)
 
     def submit_packed(self, data: bytes, deadline: float = _FOREVER, replies: int = 1) -> asyncio.Future[Reply]:
         """Accept what is in wire format already: one command, or with more `replies` one transaction (`Prepared`)."""
@@ -375,8 +250,8 @@ class Link(asyncio.Protocol):
             A future with the replies; an error while running is a `ReplyError` among them. It fails as `submit` says,
             and with the first real error when the server refused to queue one (then none ran).
         """
-        packed = [_pack(tuple(command)) for command in commands]
-        return self.submit_packed(b"".join([_MULTI, *packed, _EXEC]), deadline, len(packed) + 2)
+        data, replies = pack_transaction(commands)
+        return self.submit_packed(data, deadline, replies)
 
     def _flush(self) -> None:
         """Write what was accepted: one write for all of a turn."""
@@ -448,7 +323,7 @@ class Link(asyncio.Protocol):
         self._gone = self._loop.create_future()
         self._transport.set_write_buffer_limits(high=_WRITE_BUFFER)
         self._heard_at = self._loop.time()
-        _watch_for_a_dead_peer(transport.get_extra_info("socket"))
+        watch_for_a_dead_peer(transport.get_extra_info("socket"))
 
     def pause_writing(self) -> None:
         self._paused = True
@@ -505,20 +380,13 @@ class Link(asyncio.Protocol):
             self._pending.appendleft(slot)
             return
         self._collected = []
-        multi, *queued, executed = collected
-        error: Exception | None = None
-        refused = [answer for answer in queued if isinstance(answer, ReplyError)]
-        if isinstance(multi, ReplyError):
-            error = multi if len(refused) == len(queued) else NotAtomic(multi)
-        elif refused:
-            error = refused[0]
-        elif isinstance(executed, ReplyError):
-            error = executed
+        outcome = replies_of_transaction(collected)
         if not future.done():
-            if error is not None:
-                future.set_exception(error)
+            if isinstance(outcome, Exception):
+                future.set_exception(outcome)
             else:
-                future.set_result(executed)
+                future.set_result(outcome)
+        executed = collected[-1]
         if isinstance(executed, ReplyError) and executed.code != "EXECABORT":
             # The server may still be collecting commands: everything after this would be queued, not run.
             self._lose(f"EXEC was refused: {executed.message}")
@@ -615,20 +483,3 @@ def _is_refused_courtesy(answer: BaseException) -> bool:
     if not isinstance(answer, ReplyError) or answer.code in {"NOAUTH", "DENIED"}:
         return False
     return "max number of clients" not in answer.message
-
-
-def _watch_for_a_dead_peer(sock: Any) -> None:
-    """Let the kernel notice a peer that vanished while the link is idle, without sending commands."""
-    if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
-        return
-    # Not every platform has each of these, and none is needed for correctness.
-    for level, option, value in (
-        (socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
-        (socket.IPPROTO_TCP, "TCP_KEEPIDLE", 15),
-        (socket.IPPROTO_TCP, "TCP_KEEPINTVL", 5),
-        (socket.IPPROTO_TCP, "TCP_KEEPCNT", 3),
-    ):
-        number = getattr(socket, option, None)
-        if number is not None:
-            with contextlib.suppress(OSError):
-                sock.setsockopt(level, number, value)

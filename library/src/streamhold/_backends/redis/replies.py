@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from streamhold._backends.redis.link import Arg, ReplyError
+from streamhold._backends.redis.command import Arg, ReplyError
 from streamhold.errors import (
     AuthenticationFailed,
     BackendError,

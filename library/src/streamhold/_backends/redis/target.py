@@ -20,7 +20,7 @@ import redis.cluster
 import redis.connection
 import redis.sentinel
 
-from streamhold._backends.redis.link import Credentials, Endpoint, StaticCredentials
+from streamhold._backends.redis.endpoint import Credentials, Endpoint, StaticCredentials
 from streamhold.errors import ConfigError
 
 if TYPE_CHECKING:
