@@ -387,3 +387,29 @@ async def _settled(world: RedisWorld, group: str) -> bool:
 
 async def _pending_is(world: RedisWorld, count: int) -> bool:
     return await world.pending("orders", "g") == count
+
+
+async def test_without_the_right_to_unblock_reads_end_by_themselves(world: RedisWorld) -> None:
+    name = f"reader-{world.prefix}".replace(":", "-")
+    await world.plain.acl_setuser(
+        name,
+        enabled=True,
+        passwords=["+secret"],
+        keys=[f"{world.prefix}:*"],
+        commands=["+@all", "-client", "+client|setname"],
+    )
+    try:
+        hub = world.hub(f"redis://{name}:secret@{world.server.host}:{world.server.port}/0", block_ms=1000)
+        busy, later = Recorder(), Recorder()
+        await hub.subscribe("idle", Recorder(), group="g")
+        await hub.subscribe("busy", busy, group="g", max_in_flight=1)
+        for number in range(10):
+            await hub.publish("busy", an_event(number))
+        await eventually(lambda: len(busy.events) == 10, timeout=3)
+        await hub.subscribe("later", later, group="g")
+        await hub.publish("later", an_event(1))
+        await eventually(lambda: later.events, timeout=2)
+        with anyio.fail_after(3):
+            await hub.close()
+    finally:
+        await world.plain.acl_deluser(name)

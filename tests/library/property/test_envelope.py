@@ -121,3 +121,9 @@ def test_a_subclass_of_a_json_type_is_refused_with_its_name() -> None:
 
     with pytest.raises(ConfigError, match="Text"):
         encode({"data": Text("x")})
+
+
+def test_a_number_of_thousands_of_digits_is_refused_as_a_whole() -> None:
+    with pytest.raises(ConfigError, match="nothing was sent"):
+        encode({"data": 10**5000})
+    assert decode(b'{"data":' + b"1" * 5000 + b"}") is None

@@ -25,8 +25,6 @@ class Background:
 
     def spawn(self, work: Coroutine[Any, Any, Any], name: str | None = None) -> asyncio.Task[Any]:
         """Run something in the background until it ends; a crash is logged."""
-        # Per message too (handlers): asyncio.create_task takes 10 µs, a start_soon of an anyio task group 27 µs
-        # (design.md section 8).
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._ended)

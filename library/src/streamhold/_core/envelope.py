@@ -61,8 +61,12 @@ def encode(event: Event) -> bytes:
         _refuse(event)
     try:
         return _ENCODER.encode(event)
-    except (UnicodeEncodeError, OverflowError, msgspec.MsgspecError):
+    except (ValueError, OverflowError, msgspec.MsgspecError):
+        pass  # not a fault yet: it may be something that JSON allows
+    try:
         return _encode_slowly(event)
+    except ValueError as error:  # an integer of thousands of digits
+        raise ConfigError("event", type(event), f"{error}; nothing was sent") from error
 
 
 def decode(raw: bytes) -> Event | None:

@@ -111,7 +111,7 @@ class RedisBackend:
             HubClosed: after `close`.
         """
         self._must_be_open("publish")
-        place = self._places.get((topic, "Publish")) or self._place(topic, "Publish")
+        place = self._place(topic, "Publish")
         if local_only:
             self._subscriptions.publish_locally(place, envelope(event, new_id(), created_now()))
             return
@@ -166,7 +166,7 @@ class RedisBackend:
             await registered.ready.wait()
             return
         registered = self._callbacks[key] = _Registered(callback)
-        subscriber = CallbackSubscriber(callback, limit, self._background, self._log)
+        subscriber = CallbackSubscriber(callback, limit, self._log)
         try:
             registered.subscription = await self.open_subscription(topic, subscriber, group, start_from)
         except BaseException:
@@ -346,6 +346,7 @@ class RedisBackend:
 
     def _place(self, topic: str, access: Access) -> Place:
         """Resolve a topic once."""
+        check_text("topic", topic)
         place = self._places.get((topic, access))
         if place is None:
             place = self._resolve(topic, access)
@@ -355,7 +356,7 @@ class RedisBackend:
     def _resolve(self, topic: str, access: Access) -> Place:
         if self._binding is None:
             return Place.of(topic, self._options.key_prefix, topic, self._options.settings)
-        grant = self._binding.topic(check_text("topic", topic), access)
+        grant = self._binding.topic(topic, access)
         settings = TopicSettings(
             max_length=grant.max_length,
             idle_ttl_ms=grant.idle_ttl_ms,

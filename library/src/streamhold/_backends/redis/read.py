@@ -127,6 +127,11 @@ class GroupReader:
                     return
                 except StreamholdError as error:
                     await self._pause(error)
+                except Exception as error:
+                    # A fault of ours must not end all subscriptions of the group: what was read is looked at again.
+                    self._shared.log.exception("reading as group %s met a fault of this library", self.group)
+                    self._reply_lost = True
+                    await self._pause(error)
         finally:
             self._reading = []
             self._round_done.set()
@@ -201,17 +206,17 @@ class GroupReader:
         self._take(batch, reply)
 
     def _take(self, batch: Sequence[Attachment], reply: Sequence[tuple[bytes, Entries]] | None) -> None:
+        for attachment in batch:
+            attachment.failures = 0
         if not reply:
             return
         by_key = {attachment.key: attachment for attachment in batch}
         for key, entries in reply:
-            attachment = by_key[key]
-            attachment.failures = 0
-            attachment.take(entries)
+            by_key[key].take(entries)
 
     # ---- what can go wrong ----
 
-    async def _pause(self, error: StreamholdError) -> None:
+    async def _pause(self, error: Exception) -> None:
         """Wait before the next round; a poke does not shorten it, only the end does."""
         self._failures += 1
         delay = self._backoff.delay(self._failures, self._random.random())
@@ -278,13 +283,13 @@ class GroupReader:
             attachment.dormant = True
             return
         attachment.dormant = False
+        attachment.failures += 1
+        # A group that is gone again before a read worked must not be made in a hot loop; the first time is at once.
+        if attachment.failures > 1:
+            delay = self._backoff.delay(attachment.failures - 1, self._random.random())
+            attachment.retry_at = asyncio.get_running_loop().time() + delay
         if state > 0:
             attachment.position = position
-            attachment.failures += 1
-            # A group that vanishes again and again must not be made in a hot loop; the first time is at once.
-            if attachment.failures > 1:
-                delay = self._backoff.delay(attachment.failures - 1, self._random.random())
-                attachment.retry_at = asyncio.get_running_loop().time() + delay
             self._shared.log.info(
                 "%s: group %s was gone and begins anew after %s", attachment.place.topic, self.group, position.decode()
             )
