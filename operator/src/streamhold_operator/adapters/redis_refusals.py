@@ -92,7 +92,7 @@ def auth_failed(endpoint: Endpoint, why: str, *, warnings: tuple[str, ...] = ())
     """Return the refusal for a login that the server did not accept, or that proves nothing."""
     return Refusal(
         Reason.AUTH_FAILED,
-        f"{why} at {endpoint}; correct the Secret of spec.adminSecretRef",
+        f"{why} at {endpoint}; correct the Secret of spec.adminSecretRef, or name one there",
         warnings=warnings,
     )
 

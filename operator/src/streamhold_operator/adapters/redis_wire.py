@@ -139,16 +139,16 @@ class Wire:
         """
         if not commands:
             return []
-        async with self._room:
+        async with self._room, self._bounded(len(commands)):
             while self._idle:
                 try:
-                    async with self._bounded(len(commands)), self._borrowed(self._idle.pop()) as session:
+                    async with self._borrowed(self._idle.pop()) as session:
                         return await session.run(commands)
                 except Refusal as refusal:
                     if refusal.reason != Reason.UNREACHABLE:
                         raise
                     await self._drop_idle()  # the others are as old
-            async with self._bounded(len(commands)), self._borrowed(await self._opened()) as session:
+            async with self._borrowed(await self._opened()) as session:
                 return await session.run(commands)
 
     @asynccontextmanager
@@ -180,6 +180,7 @@ class Wire:
             with anyio.fail_after(timeout):
                 yield
         except TimeoutError as exc:
+            await self._drop_idle()
             raise refusals.timed_out(self.endpoint, timeout, tls=self._tls is not None) from exc
 
     @asynccontextmanager
@@ -258,6 +259,8 @@ def _reply_error(exc: ResponseError) -> ReplyError:
 
 def _tls_context(tls: Tls) -> ssl.SSLContext:
     """Build the context; reads and writes files, so not in the event loop."""
+    if tls.ca is not None and not tls.ca.strip():
+        raise refusals.bad_ca(ValueError("empty"))
     try:
         context = ssl.create_default_context(cadata=tls.ca.decode("ascii") if tls.ca is not None else None)
     except (ssl.SSLError, ValueError) as exc:
