@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import redis
+
 from streamhold_dev import binaries, folders, kept, ports, processes
 from streamhold_dev.controlplane import ControlPlane
 from streamhold_dev.demo import programs
@@ -23,6 +25,9 @@ SYSTEM_NAMESPACE = "streamhold-system"
 RELEASE = "streamhold"
 ORDERS = 1000
 CLIENT = "shop"
+STREAM = f"streamhold:{NAMESPACE}:orders"
+GROUP = "billing"
+LEASE = f"streamhold:{NAMESPACE}:lease:jobs/nightly-report"
 KINDS = ("redisconnection", "streamtopic", "leasepolicy", "coordinationclient")
 
 _OPERATOR_READY = 30.0
@@ -43,6 +48,7 @@ class Story:
         self.operator: processes.Server
         self.binding: Path
         self.service_account = ""
+        self.left_behind: set[int] = set()
         self._programs: list[Program] = []
         self._ends: list[Callable[[], None]] = []
         self._watched = True
@@ -172,8 +178,6 @@ class Story:
 
     def refuse_what_was_not_granted(self) -> None:
         """Show that the client's Redis user can touch its own keys only."""
-        import redis
-
         user, password = ((self.binding / name).read_text() for name in ("username", "password"))
         with redis.Redis(port=self.redis.port, username=user, password=password, decode_responses=True) as client:
             try:
@@ -224,31 +228,33 @@ class Story:
 
     def kill_worker(self) -> None:
         """SIGKILL worker-1 while the group's list of pending entries shows that it holds some."""
+        worker = self.worker_1
 
-        def holds_work() -> int:
-            handled = sum("billed order" in line for line in self.worker_1.lines)
-            return self._pending() if handled >= 50 else 0
+        def holds_work() -> bool:
+            return min(len(billed(worker)), len(billed(self.worker_2))) >= 50 and bool(self._held_by(worker.server.pid))
 
-        self.console.wait("worker-1 has handled 50 orders and holds more", holds_work, timeout=30)
-        self.worker_1.server.signal(signal.SIGSTOP)  # so that what it holds can be counted
-        consumers = self._consumers()
-        handled = sum("billed order" in line for line in self.worker_1.lines)
-        pid = self.worker_1.server.pid
-        self.worker_1.kill()
-        held = max(0, min(consumers.values(), default=0) if len(consumers) > 1 else sum(consumers.values()))
-        self.console.say(f"pending by consumer: {json.dumps(consumers)}")
+        self.console.wait("both workers have billed 50 orders and worker-1 holds more", holds_work, timeout=30)
+        worker.server.signal(signal.SIGSTOP)  # so that what it holds can be listed
+        self.left_behind = self._held_by(worker.server.pid)
+        shares = len(billed(worker)), len(billed(self.worker_2))
+        worker.kill()
+        self.console.check(min(shares) > 0, f"the two workers shared the first orders: {shares[0]} and {shares[1]}")
         self.console.check(
-            sum(consumers.values()) > 0,
-            f"SIGKILL to worker-1 (pid {pid}) after {handled} orders, with {held} or more in its hands",
+            bool(self.left_behind),
+            f"SIGKILL to worker-1 after {len(billed(worker))} orders, with {len(self.left_behind)} in its hands:"
+            f" {told(self.left_behind)}",
         )
 
-    def _consumers(self) -> dict[str, int]:
-        key = f"streamhold:{NAMESPACE}:orders"
-        rows = self.redis.cli("XINFO", "CONSUMERS", key, "billing")
-        return {str(row["name"]): int(row["pending"]) for row in rows}
+    def _held_by(self, pid: int) -> set[int]:
+        """The orders that are pending for the consumer in this process."""
+        with redis.Redis.from_url(self.redis.url(), decode_responses=True) as client:
+            entries = client.xpending_range(STREAM, GROUP, "-", "+", 1000)
+        ids = [entry["message_id"] for entry in entries if f"-{pid}-" in entry["consumer"]]
+        events = [self.redis.cli("XRANGE", STREAM, one, one)[0][1]["event"] for one in ids]
+        return {json.loads(event)["data"]["order"] for event in events}
 
     def _pending(self) -> int:
-        return sum(self._consumers().values())
+        return int(self.redis.cli("XPENDING", STREAM, GROUP)["pending"])
 
     def kill_lease_holder(self) -> None:
         """SIGKILL the scheduler that holds the lease; the other one takes over with a larger token."""
@@ -257,7 +263,7 @@ class Story:
         holder = next(program for program in schedulers if program.printed("runs the job"))
         other = next(program for program in schedulers if program is not holder)
         first = token_of(holder.printed("runs the job"))
-        key = f"streamhold:{NAMESPACE}:lease:jobs/nightly-report"
+        key = LEASE
         self.console.ran(f"GET {key}", str(self.redis.cli("GET", key)))
         self.console.check(self.redis.cli("GET", key) == holder.name, f"{holder.name} holds the lease, token {first}")
         self.console.check(other.printed("runs the job") is None, f"{other.name} waits")
@@ -287,8 +293,10 @@ class Story:
         )
         expected = f"complete: {ORDERS} orders, {ORDERS} with a receipt"
         self.console.check(line.startswith(expected), f"the auditor saw everything: {line}")
-        twice = [text for text in self.worker_2.lines if "billed order" in text]
-        self.console.say(f"worker-2 handled {len(twice)} orders, those of worker-1 among them")
+        taken_over = self.left_behind & billed(self.worker_2)
+        self.console.check(
+            taken_over == self.left_behind, f"worker-2 billed all of what worker-1 had in its hands: {told(taken_over)}"
+        )
         self.console.wait("nothing is pending", lambda: self._pending() == 0, timeout=10)
         self.console.check(True, "no order is pending in the group any more")
 
@@ -353,3 +361,14 @@ def token_of(line: str | None) -> int:
     if line is None:
         raise DemoFailed("no scheduler holds the lease")
     return int(line.rsplit(" ", 1)[1])
+
+
+def billed(worker: Program) -> set[int]:
+    """The orders that a worker says it has billed."""
+    return {int(line.split("order ")[1].split()[0]) for line in worker.lines if "billed order" in line}
+
+
+def told(orders: set[int]) -> str:
+    """Some numbers as text, not all when they are many."""
+    listed = sorted(orders)
+    return ", ".join(map(str, listed[:5])) + (f" … {listed[-1]}" if len(listed) > 5 else "")

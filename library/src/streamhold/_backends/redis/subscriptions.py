@@ -5,6 +5,9 @@ Group names share readers: one for each group that somebody named, one for all p
 
 from __future__ import annotations
 
+import os
+import platform
+import secrets
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -62,7 +65,7 @@ class Subscriptions:
         async with self._alone(name, place.key):
             reader = self._readers.get(name)
             if reader is None:
-                reader = GroupReader(self._client, name, f"{name}-{uuid.uuid4()}", self._block_ms, self._shared)
+                reader = GroupReader(self._client, name, _consumer_name(name), self._block_ms, self._shared)
                 self._readers[name] = reader
             member = Member(subscriber)
             try:
@@ -290,6 +293,11 @@ class Subscriptions:
                 del self._locks[group, key]
             else:
                 self._locks[group, key] = lock, users - 1
+
+
+def _consumer_name(group: str) -> str:
+    """Return a unique name that tells a person where it runs: XINFO CONSUMERS shows the pod and the process."""
+    return f"{group}-{platform.node()}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
 class _Local:
