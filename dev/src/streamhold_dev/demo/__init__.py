@@ -35,9 +35,7 @@ def run(*, keep: bool = False) -> int:
     story = Story(folder, console)
     try:
         story.tell(keep=keep)
-        if keep:
-            story.leave_running()
-        else:
+        if not keep:
             story.console.step("End everything")
             story.end()
             shutil.rmtree(folder)
@@ -49,4 +47,6 @@ def run(*, keep: bool = False) -> int:
         story.abandon()
         raise
     console.summary()
+    if keep:
+        story.leave_running()
     return 0
