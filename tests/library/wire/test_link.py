@@ -452,10 +452,10 @@ async def test_a_retired_link_answers_what_it_accepted_and_closes() -> None:
     future = link.submit(("PING",))
     await a_turn()
     link.retire()
-    assert (told, link.usable, transport.closed) == ([link], False, False)
+    assert (told, link.usable, transport.closed) == ([], False, False)
     link.data_received(b"+PONG\r\n")
     assert await future == b"PONG"
-    assert transport.closed
+    assert (told, transport.closed) == ([link], True)
 
 
 @pytest.mark.parametrize("end", [lambda link: link.aclose(), lambda link: link.connection_lost(None)])

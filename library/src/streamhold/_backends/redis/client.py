@@ -38,8 +38,11 @@ __all__ = ["Arg", "Prepared", "Reader", "RedisClient", "Reply", "Script"]
 
 DEFAULT_TIMEOUT = 10.0
 """Seconds that a call may take, retries and reconnects included, unless it says otherwise."""
-_READ_ALLOWANCE = 5.0
 # A reader's deadline is `block` plus this: what a healthy server may take on top of the time it was told to wait.
+_READ_ALLOWANCE = 5.0
+# A link that is silent for half the timeout counts as dead, so that what may be tried again still can be; but however
+# short the timeout, a server that pauses for a moment keeps its connection.
+_SHORTEST_SILENCE = 1.0
 
 _Submit: TypeAlias = "Callable[[Link, float], asyncio.Future[Any]]"
 _FAILURES = (ReplyError, LinkLost, DeadlinePassed, NotAtomic)
@@ -175,7 +178,7 @@ class RedisClient(_Caller):
             where.credentials,
             name=_connection_name(role),
             connect_timeout=min(where.connect_timeout, timeout),
-            silence_limit=timeout / 2,
+            silence_limit=max(timeout / 2, _SHORTEST_SILENCE),
         )
         super().__init__(line, str(where.endpoint))
 
@@ -344,9 +347,11 @@ class RedisClient(_Caller):
 
     async def aclose(self) -> None:
         """Close all links, readers too. Idempotent; ends while the server is down. Unanswered calls fail."""
-        for reader in list(self._readers):
-            await reader.aclose()
-        await self._line.aclose()
+        lines = [self._line, *(reader._line for reader in self._readers)]
+        self._readers.clear()
+        for line in lines:
+            line.close()  # all of them, also when the caller is cancelled while it waits
+        await asyncio.gather(*(line.aclose() for line in lines))
 
 
 class Reader(_Caller):

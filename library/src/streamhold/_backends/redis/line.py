@@ -62,7 +62,7 @@ class Line:
         self._credentials = credentials
         self._name = name
         self._connect_timeout, self._silence_limit = connect_timeout, silence_limit
-        self._backoff = backoff or Backoff()
+        self._backoff = backoff or Backoff(first=0.05, limit=1.0)
         self._random = random or Random()
         self._failures = 0
         self._failure: Exception | None = None
@@ -71,6 +71,7 @@ class Line:
         self._waiters: deque[asyncio.Future[Link]] = deque()
         self._trying: asyncio.Task[None] | None = None
         self._leaving: set[Link] = set()  # retired, answering what they accepted
+        self._ending: set[Link] = set()  # closed, not yet known to be gone
 
     async def ready(self, deadline: float) -> Link:
         """The living link, waiting for one until the deadline (on the loop's clock).
@@ -102,19 +103,26 @@ class Line:
             self._leaving.add(link)
             link.retire()
 
-    async def aclose(self) -> None:
-        """Close the link and fail all who wait. Idempotent; ends while the server is down."""
+    def close(self) -> None:
+        """Close the link and fail all who wait, now."""
         self.closed = True
-        trying, self._trying = self._trying, None
-        if trying is not None:
-            trying.cancel()
+        if self._trying is not None:
+            self._trying.cancel()
         self._settle(lambda waiter: waiter.set_exception(LineClosed()))
-        links = [*self._leaving, *([self.link] if self.link is not None else [])]
-        self.link = None
-        for link in links:
-            await link.aclose()
-        if trying is not None:
-            await asyncio.wait([trying])
+        if self.link is not None:
+            self._leaving.add(self.link)
+            self.link = None
+        self._ending |= self._leaving
+        for link in self._ending:
+            link.close()
+
+    async def aclose(self) -> None:
+        """Close, and wait for the end. Idempotent; ends while the server is down."""
+        self.close()
+        await asyncio.gather(*(link.aclose() for link in self._ending))
+        self._ending.clear()
+        if self._trying is not None:
+            await asyncio.wait([self._trying])
 
     # ---- attempts ----
 

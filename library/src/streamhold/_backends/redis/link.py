@@ -84,7 +84,7 @@ class Link(asyncio.Protocol):
                 leaves that to the deadlines (for commands that block at the server).
             max_queued: unanswered commands after which the link is `full`.
             max_queued_bytes: bytes not yet written after which the link is `full`.
-            on_lost: called once, when the link is not usable any more.
+            on_lost: called once, when the link has ended.
         """
         self.endpoint = endpoint
         self.full = False
@@ -193,15 +193,18 @@ class Link(asyncio.Protocol):
             raise numbered
 
     def retire(self) -> None:
-        """Take no more commands and close when the last reply is in."""
+        """Be used no more: close when the last reply is in."""
         if self.usable:
             self._retiring = True
-            self._notify_lost()
             self._close_if_done()
 
-    async def aclose(self) -> None:
-        """Close now; what is unanswered fails with `LinkLost`. Ends within a second, whatever the server does."""
+    def close(self) -> None:
+        """Close now; what is unanswered fails with `LinkLost`."""
         self._lose("closed by this process")
+
+    async def aclose(self) -> None:
+        """Close, and wait for the end: a second at most, whatever the server does."""
+        self.close()
         if self._gone is not None and not self._gone.done():
             with anyio.move_on_after(_CLOSE_GRACE):
                 await asyncio.shield(self._gone)
