@@ -345,10 +345,10 @@ class RedisBackend:
             await self._subscriptions.close(subscription)
 
     def _place(self, topic: str, access: Access) -> Place:
-        """Resolve a topic once."""
-        check_text("topic", topic)
-        place = self._places.get((topic, access))
+        """Resolve and check a topic once."""
+        place = self._places.get((topic, access)) if type(topic) is str else None
         if place is None:
+            check_text("topic", topic)
             place = self._resolve(topic, access)
             self._places[topic, access] = place
         return place
