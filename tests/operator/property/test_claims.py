@@ -112,7 +112,11 @@ def test_a_record_survives_its_way_through_redis(found: list[OwnerRecord]) -> No
         assert OwnerRecord.parse(record.field, record.value()) == record
 
 
-@given(st.text(max_size=30), st.one_of(st.text(max_size=30), st.sampled_from(["{}", "[]", '{"claims": [1]}', "null"])))
+FIELDS = st.text(max_size=30) | st.just("cluster/uid")
+VALUES = st.text(max_size=30) | st.sampled_from(["{}", "[]", '{"claims": [1]}', '{"claims": 1}', "null", "7"])
+
+
+@given(FIELDS, VALUES)
 def test_anything_else_in_the_hash_is_no_record(field: str, value: str) -> None:
     assert OwnerRecord.parse(field, value) is None
 

@@ -177,14 +177,12 @@ USER_RULES = st.builds(
     RIVALS,
     st.booleans(),
     st.booleans(),
-    st.booleans(),
     st.sampled_from([None, "checkout", "somebody"]),
 )
 def test_after_the_plan_of_a_client_was_carried_out_nothing_is_to_be_done(
     found: UserRule | None,
     rivals: list[OwnerRecord],
     known: bool,
-    enabled: bool,
     selectors: bool,
     username: str | None,
 ) -> None:
@@ -194,7 +192,6 @@ def test_after_the_plan_of_a_client_was_carried_out_nothing_is_to_be_done(
         topics=(topic_grant("orders", "Publish"), topic_grant("run.", "Consume", family=True)),
         leases=(lease_grant("jobs/"),),
         passwords=("a" * 64,),
-        enabled=enabled,
     )
     server = Server(owners=Owners([*rivals, want.record] if known else rivals))
     if found is not None:

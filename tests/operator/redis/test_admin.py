@@ -41,11 +41,9 @@ class World:
         """Bring one topic to what it shall be."""
         while True:
             snapshot = await self.admin.observe({want.key: [group.name for group in want.spec.groups]})
-            if want.key in snapshot.failures:
-                return Outcome.refused(snapshot.failures[want.key])
             have = topics.Observed(
                 owners=snapshot.owners,
-                stream=snapshot.streams[want.key],
+                stream=snapshot.stream(want.key),
                 provisioned=self.provisioned.get(want.record.uid, frozenset()),
             )
             todo = topics.plan(want, have)
@@ -60,9 +58,7 @@ class World:
         """Bring one client to what it shall be."""
         while True:
             snapshot = await self.admin.observe({}, [want.username])
-            have = clients.Observed(
-                owners=snapshot.owners, user=snapshot.users[want.username], abilities=self.abilities
-            )
+            have = clients.Observed(owners=snapshot.owners, user=snapshot.user(want.username), abilities=self.abilities)
             todo = clients.plan(want, have)
             failure = first_failure(await self.admin.apply(todo.actions))
             if not todo.again:
@@ -79,7 +75,7 @@ class World:
     async def remove_topic(self, want: topics.Want) -> None:
         """Carry out the removal of a topic."""
         snapshot = await self.admin.observe({want.key: ()})
-        have = topics.Observed(owners=snapshot.owners, stream=snapshot.streams[want.key])
+        have = topics.Observed(owners=snapshot.owners, stream=snapshot.stream(want.key))
         assert first_failure(await self.admin.apply(topics.plan_removal(want, have).actions)) is None
 
     def calls(self) -> dict[str, int]:
@@ -400,7 +396,9 @@ async def test_rights_that_were_taken_away_later_are_named(world: World, admin_o
     )
     assert [result.failure and result.failure.reason for result in results] == [Reason.MISSING_RIGHTS] * 2
     snapshot = await admin.observe({}, ["x"])
-    assert snapshot.failures["x"].reason == Reason.MISSING_RIGHTS
+    with pytest.raises(Refusal) as caught:
+        snapshot.user("x")
+    assert caught.value.reason == Reason.MISSING_RIGHTS
     world.server.cli("ACL", "DELUSER", "second")
     with pytest.raises(Refusal) as caught:
         await admin.observe({})

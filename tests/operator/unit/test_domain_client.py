@@ -18,14 +18,13 @@ SELECTORS = AclAbilities(selectors=True, client_setinfo=True)
 FLAT = AclAbilities(selectors=False)
 
 
-def want(provisioned: bool = False, enabled: bool = True, **rest: Any) -> Want:
+def want(provisioned: bool = False, **rest: Any) -> Want:
     return Want.of(
         a_client(provisioned=provisioned, **rest),
         cluster=CLUSTER,
         topics=(topic_grant("orders", "Publish"),),
         leases=(lease_grant("jobs/"),),
         passwords=(password_digest("secret"),),
-        enabled=enabled,
     )
 
 
@@ -136,8 +135,6 @@ def test_the_conclusion_counts_what_was_granted() -> None:
     assert outcome.status == {"username": "shop.checkout"}
     none = conclude(Want(record=client.record, username="u"), Plan())
     assert none.message.endswith("0 topics and 0 lease policies")
-    off = conclude(want(enabled=False), Plan())
-    assert (off.ready, off.reason) == (False, Reason.SUSPENDED)
     failed = conclude(client, Plan(), Refusal(Reason.SERVER_REFUSED, "no"))
     assert failed.reason == Reason.SERVER_REFUSED
 
@@ -180,19 +177,10 @@ def test_a_flat_rule_is_the_union_and_names_no_subcommand_twice() -> None:
     assert "~streamhold:shop:lease:jobs/*" in rule.root.keys
 
 
-def test_a_rule_without_grants_reaches_no_key_and_one_switched_off_has_no_command_either() -> None:
+def test_a_rule_without_grants_reaches_no_key() -> None:
     for abilities in (SELECTORS, FLAT):
         empty = client_rule(marker="m", topics=[], leases=[], passwords=[], abilities=abilities)
         assert (empty.root.keys, empty.selectors) == (frozenset(), frozenset())
-        off = client_rule(
-            marker="m",
-            topics=[topic_grant("o", "Publish")],
-            leases=[],
-            passwords=[],
-            abilities=abilities,
-            enabled=False,
-        )
-        assert off.tokens() == ("reset", "off", "resetchannels", "&m", "-@all")
 
 
 def test_glob_characters_in_names_are_taken_literally() -> None:

@@ -56,6 +56,26 @@ class Snapshot:
     failures: Mapping[str, Refusal] = field(default_factory=dict)
     """By key or user name: what could not be read though the server answered; it is missing above."""
 
+    def stream(self, key: str) -> StreamState:
+        """Return what is at a key that was asked for.
+
+        Raises:
+            Refusal: it could not be read.
+        """
+        if key in self.failures:
+            raise self.failures[key]
+        return self.streams[key]
+
+    def user(self, name: str) -> UserRule | None:
+        """Return the rule of a user that was asked for; None when there is no such user.
+
+        Raises:
+            Refusal: it could not be read.
+        """
+        if name in self.failures:
+            raise self.failures[name]
+        return self.users[name]
+
 
 @dataclass(frozen=True, slots=True)
 class _Question:

@@ -136,7 +136,6 @@ def client_rule(
     passwords: Iterable[str],
     abilities: AclAbilities,
     database: int = 0,
-    enabled: bool = True,
 ) -> UserRule:
     """Return the rule of a client: exactly its topics and leases, and nothing else.
 
@@ -147,11 +146,8 @@ def client_rule(
         passwords: SHA-256 of each password that shall work, in hex.
         abilities: what the server can express.
         database: of the connection; another than 0 has to be selected.
-        enabled: False takes all rights away, also from connections that are open, and keeps the user.
     """
     channels = frozenset({marker})
-    if not enabled:
-        return UserRule(enabled=False, passwords=frozenset(passwords), root=Rights(channels=channels))
     commands = set(_CONNECTION)
     if abilities.client_setinfo:
         commands.add("client|setinfo")

@@ -41,8 +41,6 @@ class Want:
     passwords: tuple[str, ...] = ()
     """`password_digest` of each password that shall work."""
     database: int = 0
-    enabled: bool = True
-    """False: the user stays but nobody gets in (its connection is no longer allowed, for one)."""
     provisioned: bool = False
     """Whether the status says that the user was there before: its absence is a drift, not a beginning."""
 
@@ -56,7 +54,6 @@ class Want:
         leases: tuple[LeaseGrant, ...] = (),
         passwords: tuple[str, ...] = (),
         database: int = 0,
-        enabled: bool = True,
     ) -> Self:
         """Return what a CoordinationClient asks for, with its references resolved."""
         metadata = client.metadata
@@ -68,7 +65,6 @@ class Want:
             leases=leases,
             passwords=passwords,
             database=database,
-            enabled=enabled,
             provisioned=client.status.username == username,
         )
 
@@ -86,7 +82,6 @@ class Want:
             passwords=self.passwords,
             abilities=abilities,
             database=self.database,
-            enabled=self.enabled,
         )
 
 
@@ -181,9 +176,6 @@ def conclude(want: Want, todo: Plan, failure: Refusal | None = None) -> Outcome:
     refusal = todo.refusal or failure
     if refusal is not None:
         return Outcome.refused(refusal, status=status)
-    if not want.enabled:
-        message = f"The ACL user {want.username!r} is switched off"
-        return Outcome(ready=False, reason=Reason.SUSPENDED, message=message, status=status, repairs=todo.repairs)
     message = (
         f"The ACL user {want.username!r} has the rights of {_count(len(want.topics), 'topic')}"
         f" and {_count(len(want.leases), 'lease policy', 'lease policies')}"
