@@ -43,7 +43,7 @@ def test_a_refused_select_is_told_apart_from_a_missing_database() -> None:
 @pytest.mark.parametrize(
     ("text", "about_key"),
     [
-        ("this user has no permissions to run the 'hset' command", False),  # Redis 6.2 with its subcommand added:
+        ("this user has no permissions to run the 'hset' command", False),
         ("this user has no permissions to run the 'xgroup' command or its subcommand", False),
         ("User weak has no permissions to run the 'acl|setuser' command", False),
         ("this user has no permissions to access one of the keys used as arguments", True),
