@@ -25,6 +25,7 @@ async def main(name: str) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # end as on Ctrl-C: give the lease back
+    # End as on Ctrl-C, which asyncio.run turns into a cancellation: give the lease back.
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "scheduler"))

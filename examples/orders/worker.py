@@ -38,6 +38,7 @@ async def handle(hub: streamhold.RedisStreamsPubSub, name: str, message: streamh
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # end as on Ctrl-C: hand back what is in work
+    # End as on Ctrl-C, which asyncio.run turns into a cancellation: hand back what is in work.
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "worker"))

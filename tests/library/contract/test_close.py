@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -139,6 +140,34 @@ async def test_handlers_that_do_not_finish_are_cancelled_and_their_events_handed
     recorder = Recorder()
     await world.hub().subscribe("orders", recorder, group="g")
     await eventually(lambda: recorder.attempts == [1])
+
+
+async def test_a_thread_that_does_not_end_does_not_keep_close_from_ending_c24(world: RedisWorld) -> None:
+    hub = world.hub(close_timeout=0.2)
+    release, late = threading.Event(), threading.Event()
+
+    def handle(event: Event, ack: Settle, nack: Settle) -> None:
+        release.wait(20)
+        try:
+            ack()
+        except HubClosed:
+            late.set()
+        else:
+            late.set()
+
+    await hub.subscribe("orders", handle, group="g")
+    await hub.publish("orders", an_event(1))
+    await eventually(lambda: _is_pending(world, 1))
+    try:
+        with anyio.fail_after(3):
+            await hub.close()
+        recorder = Recorder()
+        await world.hub().subscribe("orders", recorder, group="g")
+        await eventually(lambda: recorder.attempts == [1])
+    finally:
+        release.set()
+    await eventually(late.is_set)  # its late ack is a no-op
+    assert len(recorder.events) == 1
 
 
 async def test_a_handler_that_publishes_on_a_closing_hub_gives_its_event_back_without_an_attempt(

@@ -11,6 +11,7 @@ import anyio
 import pytest
 
 from streamhold import PublishError, RedisStreamsPubSub
+from streamhold._backends.base import Delivery, QueueSubscriber
 from streamhold_dev.waiting import eventually
 from support.subscriber import Recorder, an_event
 
@@ -276,3 +277,28 @@ async def _settled(world: RedisWorld) -> bool:
 
 async def _pending(world: RedisWorld) -> bool:
     return await world.pending("orders", "g") == 1
+
+
+async def test_a_fault_while_delivering_does_not_end_the_reader(world: RedisWorld, hub: RedisStreamsPubSub) -> None:
+    class Faulty(QueueSubscriber):
+        faults = 1
+
+        def deliver(self, delivery: Delivery) -> None:
+            if self.faults:
+                self.faults -= 1
+                raise RuntimeError("a fault of the library")
+            super().deliver(delivery)
+
+    queue = Faulty(10, until_settled=True)
+    await hub.open_subscription("orders", queue, "g", "earliest")
+    for number in range(3):
+        await hub.publish("orders", an_event(number))
+    seen: list[Any] = []
+    with anyio.fail_after(5):
+        while len(seen) < 3:
+            delivery = await queue.next()
+            assert delivery is not None
+            seen.append(delivery.event["data"])
+            await delivery.ack()
+    assert sorted(seen) == [0, 1, 2]
+    assert await world.pending("orders", "g") == 0

@@ -178,8 +178,12 @@ class GroupAttachment(Attachment):
         self._keeper.taken()
         if member is None:
             delivery.hand_back()
-        else:
+            return
+        try:
             subscriber.deliver(delivery)
+        except BaseException:
+            del self.in_flight[entry_id]  # nobody has it: the reader will find it pending
+            raise
 
     def _next_member(self) -> Member | None:
         members = self.members

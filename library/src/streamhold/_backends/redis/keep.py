@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Keeper"]
 
+_SHORTEST_BEAT = 0.005
 Hold: TypeAlias = "Callable[[Sequence[bytes]], Awaitable[set[bytes]]]"
 
 
@@ -43,7 +44,7 @@ class Keeper:
         self._in_flight = in_flight
         self._shared = shared
         self._hold = hold
-        self._every = settings.reclaim_idle_ms / 4000
+        self._every = max(_SHORTEST_BEAT, settings.reclaim_idle_ms / 4000)
         self._limit = settings.in_flight_timeout_ms / 1000
         self._beat: asyncio.TimerHandle | None = None
         self._watch: asyncio.TimerHandle | None = None

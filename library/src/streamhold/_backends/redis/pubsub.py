@@ -40,6 +40,7 @@ __all__ = ["RedisBackend"]
 _HANDING_BACK = 3.0
 _LEAVING = 2.0
 _END_OF_READ = 2.0
+_PLACES_KEPT = 10_000
 _NOT_WITH_BINDING = PubSubOptions.names() - {"block_ms", "publish_timeout", "close_timeout"}
 
 _CallbackKey: TypeAlias = "tuple[str, object]"
@@ -350,6 +351,8 @@ class RedisBackend:
         if place is None:
             check_text("topic", topic)
             place = self._resolve(topic, access)
+            if len(self._places) >= _PLACES_KEPT:  # topics made at run time: start over rather than grow for ever
+                self._places.clear()
             self._places[topic, access] = place
         return place
 
