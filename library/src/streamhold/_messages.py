@@ -106,10 +106,10 @@ class Processing:
     ) -> None:
         if error is None:
             self._delivery.ack()
-        elif isinstance(error, Exception) and not isinstance(error, HubClosed):
-            self._delivery.nack(f"{type(error).__name__}: {error}")
-        else:
+        elif not isinstance(error, Exception) or (isinstance(error, HubClosed) and self._delivery.subscriber.closing):
             self._delivery.hand_back()  # the process is ending, which is no fault of the event's
+        else:
+            self._delivery.nack(f"{type(error).__name__}: {error}")
 
 
 class Messages:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import threading
 import time
@@ -157,6 +158,21 @@ async def test_case_S31_a_handler_that_raises_nacks_and_the_next_event_still_arr
     await hub.publish("orders", an_event(2))
     await eventually(lambda: sorted(seen) == [(1, 1), (1, 2), (2, 1)])
     await eventually(functools.partial(_settled, world, "g"))
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError, lambda: HubClosed("another hub")])
+async def test_what_a_handler_raises_by_itself_counts_as_an_attempt_c14(world: RedisWorld, error: Any) -> None:
+    hub = world.hub(max_delivery_attempts=3)
+    attempts: list[int] = []
+
+    async def handle(event: Event, ack: Settle, nack: Settle) -> None:
+        attempts.append(event["deliveryAttempt"])
+        raise error()
+
+    await hub.subscribe("orders", handle, group="g")
+    await hub.publish("orders", an_event(1))
+    await eventually(lambda: hub.counters.dropped == 1)
+    assert attempts == [1, 2, 3]
 
 
 async def test_case_S32_handlers_run_side_by_side_up_to_the_limit(hub: RedisStreamsPubSub) -> None:

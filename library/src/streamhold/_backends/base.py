@@ -205,6 +205,8 @@ class Subscriber(Protocol):
     """How many it takes at once."""
     on_room: OnRoom | None
     """Called when it has room again."""
+    closing: bool
+    """The hub is being closed: what its handlers cannot do any more is no fault of their events."""
 
     def room(self) -> int:
         """How many more deliveries it takes now."""
@@ -244,6 +246,7 @@ class CallbackSubscriber:
 
     def __init__(self, callback: Callback, limit: int | None, log: Log) -> None:
         self.on_room: OnRoom | None = None
+        self.closing = False
         self.running = 0
         self._callback = callback
         self._async_callback = cast("_AsyncCallback", callback) if is_async(callback) else None
@@ -308,16 +311,18 @@ class CallbackSubscriber:
                 await self._async_callback(delivery.event, delivery.ack, delivery.nack)
             else:
                 await self._handle_in_thread(delivery)
-        except HubClosed as error:
-            # The hub is closing under the handler: no fault of the event's, so no attempt is counted.
-            self._log.info("%s: handler met a closing hub, handing the event back: %s", delivery.topic, error)
-            delivery.hand_back()
         except Exception as error:
-            self._log.warning("%s: handler failed, nacking: %r", delivery.topic, error, exc_info=error)
-            delivery.nack(f"{type(error).__name__}: {error}")
+            if self.closing and isinstance(error, HubClosed):
+                delivery.hand_back()
+            else:
+                self._log.warning("%s: handler failed, nacking: %r", delivery.topic, error, exc_info=error)
+                delivery.nack(f"{type(error).__name__}: {error}")
         except asyncio.CancelledError:
-            delivery.hand_back()
-            raise
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                delivery.hand_back()
+                raise
+            delivery.nack("something that the handler waited for was cancelled")  # nobody cancelled the handler
         finally:
             delivery.held = False
             self.running -= 1
@@ -373,6 +378,7 @@ class QueueSubscriber:
             until_settled: whether a delivery counts until it is settled, or only while it is buffered.
         """
         self.on_room: OnRoom | None = None
+        self.closing = False
         self.limit = limit
         self._until_settled = until_settled
         self._buffer: deque[Delivery] = deque()

@@ -393,6 +393,7 @@ class _Nobody:
 
     limit = 0
     on_room: OnRoom | None = None
+    closing = False
 
     def room(self) -> int:
         return 0

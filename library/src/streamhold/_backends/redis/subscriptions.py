@@ -116,6 +116,8 @@ class Subscriptions:
 
     async def stop_reading(self, timeout: float) -> None:
         """Read and reclaim nothing more; what was buffered goes back."""
+        for subscriber in self._subscribers():
+            subscriber.closing = True
         for sweeper in self._sweepers.values():
             sweeper.stop()
         async with anyio.create_task_group() as stopping:
