@@ -186,6 +186,8 @@ async def test_connections_bear_a_name(any_redis_server: RedisServer, connect: C
     assert (await client.execute("CLIENT", "GETNAME")).startswith(b"streamhold-commands-")
     reader = await client.open_reader("my group ü")
     assert reader.connection_id is None
+    await reader.connect()
+    assert reader.connection_id is not None
     assert (await reader.execute("CLIENT", "GETNAME", block=0)).startswith(b"streamhold-reader-my_group__-")
     assert reader.connection_id == await reader.execute("CLIENT", "ID", block=0)
 

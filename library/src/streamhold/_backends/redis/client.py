@@ -379,6 +379,18 @@ class Reader(_Caller):
         link = self._line.link
         return link.client_id if link is not None else None
 
+    async def connect(self) -> None:
+        """Connect now unless there is a connection; `execute` does so by itself.
+
+        Raises:
+            BackendUnavailable: it did not come about within five seconds.
+            BackendError: the server refused us.
+            HubClosed: after `aclose`.
+        """
+        if self._line.link is None:
+            deadline = asyncio.get_running_loop().time() + _READ_ALLOWANCE
+            await self._link(deadline, ("connecting",), maybe_executed=False)
+
     async def execute(self, *args: Arg, block: float) -> Reply:
         """Run one command that may block at the server.
 

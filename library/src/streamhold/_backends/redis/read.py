@@ -64,7 +64,6 @@ class GroupReader:
         self._reply_lost = False
         self._failures = 0
         self._dormant_at = 0.0
-        self._connection_id: int | None = None
         self._may_unblock = True
         self._unblocking = False
 
@@ -148,8 +147,7 @@ class GroupReader:
                 await self._wake.wait()
             return
         await self._gather(batch)
-        if self._may_unblock and self._connection_id is None:
-            await self._learn_connection_id(connection)
+        await connection.connect()  # so that a poke from here on can end the read
         self._reading = batch
         try:
             await self._read(connection, batch)
@@ -185,9 +183,10 @@ class GroupReader:
 
     async def _read(self, connection: Reader, batch: list[Attachment]) -> None:
         block_ms = self._block_ms
+        may_unblock = self._may_unblock and connection.connection_id is not None
         if self._wake.is_set():
             block_ms = 1  # something changed since the round began
-        elif not self._may_unblock and any(attachment.starved for attachment in self.attachments.values()):
+        elif not may_unblock and any(attachment.starved for attachment in self.attachments.values()):
             block_ms = min(block_ms, _BLOCK_MS_WITH_STARVED)
         count = max(1, min(_LARGEST_READ, *(attachment.room() for attachment in batch)))
         keys = [attachment.key for attachment in batch]
@@ -198,7 +197,6 @@ class GroupReader:
             )  # fmt: skip
         except _NO_CONNECTION:
             self._reply_lost = True
-            self._connection_id = None
             raise
         except BackendError as error:
             await self._sort_out(connection, batch, error)
@@ -326,25 +324,17 @@ class GroupReader:
 
     # ---- ending a blocked read early ----
 
-    async def _learn_connection_id(self, connection: Reader) -> None:
-        try:
-            self._connection_id = await connection.execute("CLIENT", "ID", block=0)
-        except _NO_CONNECTION:
-            raise
-        except BackendError:  # not granted: reads end by themselves then
-            self._may_unblock = False
-
     async def _unblock(self) -> None:
         try:
             batch = self._reading
             # The read may not have reached the server yet: ask again a few times.
             for _ in range(5):
-                if not batch or self._reading is not batch or self._connection_id is None:
+                number = self._connection.connection_id if self._connection is not None else None
+                if not batch or self._reading is not batch or number is None:
                     return
-                if await self._client.execute("CLIENT", "UNBLOCK", self._connection_id, "TIMEOUT", timeout=1.0):
+                if await self._client.execute("CLIENT", "UNBLOCK", number, "TIMEOUT", timeout=1.0):
                     return
                 await anyio.sleep(0.005)
-            self._connection_id = None  # the connection is another one by now
         except StreamholdError as error:
             if isinstance(error, BackendError) and error.code == "NOPERM":
                 self._may_unblock = False
