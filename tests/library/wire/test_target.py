@@ -71,7 +71,7 @@ def test_options_win_over_the_url() -> None:
         ("redis://h?db=x", None, "Invalid value for 'db'"),
         ("redis://h", {"db": -1}, "db=-1"),
         ("redis://h", {"port": 0}, "port=0"),
-        ("redis://h", {"passwrod": "x"}, "passwrod"),
+        ("redis://h", {"pasword_": "x"}, "pasword_"),
         ("rediss://h?ssl_cert_reqs=perhaps", None, "ssl_cert_reqs='perhaps'"),
         ("rediss://h?ssl_ca_certs=/none/such.pem", None, "TLS option"),
     ],
