@@ -210,6 +210,41 @@ async def test_the_in_flight_timeout_holds_for_subscribers_without_a_group_c20(w
     await eventually(lambda: recorder.attempts == [1, 2, 3])
 
 
+async def test_many_topics_are_swept_in_few_commands_and_none_is_missed_c18(world: RedisWorld) -> None:
+    topics = [f"topic-{number}" for number in range(30)]
+    for topic in topics:
+        await world.plain.xadd(world.key(topic), {"event": json.dumps(an_event(topic))})
+        await world.plain.xgroup_create(world.key(topic), "g", "0")
+        await world.plain.xreadgroup("g", "dead", {world.key(topic): ">"})
+    hub, recorder = world.hub(reclaim_interval_ms=500, reclaim_idle_ms=300), Recorder()
+    for topic in topics:
+        await hub.subscribe(topic, recorder, group="g")
+    await eventually(lambda: len(recorder.events) == 30)
+    assert sorted(recorder.data) == sorted(topics)
+    sent: list[str] = []
+    async with world.server.client() as watcher, watcher.monitor() as monitor:
+        with anyio.move_on_after(1.3):
+            while True:
+                seen = await monitor.next_command()
+                if world.prefix in seen["command"] and seen["client_type"] != "lua":
+                    sent.append(seen["command"].split()[0].upper())
+    assert 2 <= sent.count("EVALSHA") <= 6  # two or three sweeps of all 30, first seen as EVAL by a new server
+    assert "XPENDING" not in sent
+
+
+async def test_one_topic_that_cannot_be_asked_does_not_keep_the_others_from_being_swept_c18(world: RedisWorld) -> None:
+    await world.plain.xadd(world.key("orders"), {"event": json.dumps(an_event(1))})
+    await world.plain.xgroup_create(world.key("orders"), "g", "0")
+    await world.plain.xreadgroup("g", "dead", {world.key("orders"): ">"})
+    hub, recorder = world.hub(reclaim_interval_ms=200, reclaim_idle_ms=600), Recorder()
+    await hub.subscribe("bad", Recorder(), group="g")
+    await hub.subscribe("orders", recorder, group="g")
+    await world.plain.delete(world.key("bad"))
+    await world.plain.set(world.key("bad"), "another type")
+    assert recorder.data == []
+    await eventually(lambda: recorder.data == [1], timeout=3)
+
+
 _WORKER = """
     import asyncio, sys
     import streamhold

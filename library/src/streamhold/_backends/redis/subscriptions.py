@@ -49,7 +49,7 @@ class Subscriptions:
         self._block_ms = block_ms
         self._private_group = f"__fanout-{uuid.uuid4()}"
         self._readers: dict[str, GroupReader] = {}
-        self._sweepers: dict[Attachment, Sweeper] = {}
+        self._sweeper = Sweeper(client, shared)
         self._leaving: set[GroupAttachment] = set()
         self._locks: dict[tuple[str, str], tuple[anyio.Lock, int]] = {}
 
@@ -118,8 +118,7 @@ class Subscriptions:
         """Read and reclaim nothing more; what was buffered goes back."""
         for subscriber in self._subscribers():
             subscriber.closing = True
-        for sweeper in self._sweepers.values():
-            sweeper.stop()
+        self._sweeper.stop()
         async with anyio.create_task_group() as stopping:
             for reader in self._readers.values():
                 stopping.start_soon(reader.stop, timeout)
@@ -166,7 +165,6 @@ class Subscriptions:
                 else:
                     leaving.start_soon(self._destroy, attachment)
         self._readers.clear()
-        self._sweepers.clear()
 
     def _subscribers(self) -> list[Subscriber]:
         attachments = {*self._attachments(), *self._leaving}
@@ -188,8 +186,7 @@ class Subscriptions:
         member.subscriber.on_room = lambda: reader.room_made(attachment)
         reader.add(attachment)
         if isinstance(attachment, GroupAttachment):
-            sweeper = self._sweepers[attachment] = Sweeper(self._client, attachment)
-            sweeper.start()
+            self._sweeper.add(attachment)
         return attachment
 
     async def _join(self, attachment: Attachment, member: Member, start_from: StartFrom) -> None:
@@ -239,10 +236,8 @@ class Subscriptions:
     # ---- ending ----
 
     def _end(self, attachment: Attachment) -> None:
-        sweeper = self._sweepers.pop(attachment, None)
-        if sweeper is not None:
-            sweeper.stop()
         if isinstance(attachment, GroupAttachment):
+            self._sweeper.remove(attachment)
             self._leaving.add(attachment)
             self._shared.background.spawn(self._leave_when_settled(attachment))
         else:
