@@ -15,7 +15,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -91,16 +91,17 @@ class OperatorProcess:
 class World:
     """One cluster, one operator."""
 
-    def __init__(self, folder: Path, *flags: str) -> None:
-        self.folder, self.flags = folder, flags
+    def __init__(self, folder: Path, *flags: str, scope: Sequence[str] = ()) -> None:
+        self.folder, self.flags = folder, (*flags, *([f"--namespaces={','.join(scope)}"] if scope else []))
         self.plane = ControlPlane.start()
         self._tls = ssl.create_default_context(cafile=str(self.plane.ca_file))
         for file in sorted((folders.REPOSITORY / "crds").glob("*.yaml")):
             self.plane.kubectl("apply", "--server-side", "--filename", file)
+        for name in scope:
+            self.plane.kubectl("create", "namespace", name)
         chart = folders.REPOSITORY / "charts" / "streamhold"
-        self.plane.helm(
-            "install", ACCOUNT, chart, "--namespace", SYSTEM, "--create-namespace", "--set", "crds.enabled=false"
-        )
+        values = ["--set", "crds.enabled=false", "--set-json", f"namespaces={json.dumps(list(scope))}"]
+        self.plane.helm("install", ACCOUNT, chart, "--namespace", SYSTEM, "--create-namespace", *values)
         self.kubeconfig = self.plane.kubeconfig_for(SYSTEM, ACCOUNT, folder / "operator.kubeconfig")
         self.operator = self.start_operator()
 

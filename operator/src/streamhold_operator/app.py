@@ -28,7 +28,7 @@ from streamhold_operator.reconcile.base import Context
 from streamhold_operator.reconcile.dispatch import work
 from streamhold_operator.reconcile.sessions import Sessions
 from streamhold_operator.settings import Settings
-from streamhold_operator.store import KINDS, Key, Store
+from streamhold_operator.store import KINDS, NAMESPACE, Key, Store
 
 logger = logging.getLogger("streamhold_operator")
 
@@ -44,6 +44,7 @@ class Operator:
         self._settings = settings
         self._on_stop = on_stop
         self._stopping = asyncio.Event()
+        self._served: tuple[str, ...] = ()
         self._store = Store()
         self._metrics = Metrics()
         silence = max(300.0, 4 * settings.compare_interval)
@@ -134,8 +135,12 @@ class Operator:
                 if not missing:
                     cluster = self._settings.cluster_id or await self._cluster_id(kube)
                     await comparison.prime()
-                    return cluster
-                logger.warning("The API server does not serve %s; install the CRDs", ", ".join(missing))
+                    self._served = self._existing()
+                    if self._served or not self._settings.namespaces:
+                        return cluster
+                    logger.warning("None of the namespaces to serve exists: %s", ", ".join(self._settings.namespaces))
+                else:
+                    logger.warning("The API server does not serve %s; install the CRDs", ", ".join(missing))
             except (ApiError, ApiUnavailable) as exc:
                 logger.warning("The API server cannot be used yet: %s", exc)
             await anyio.sleep(delay)
@@ -155,14 +160,14 @@ class Operator:
         break: so it gets a plain task, is asked to stop by its flag, and is cancelled only if it does not.
         """
         registry = kopf.OperatorRegistry()
-        handlers.register(registry, self._store, self._enqueue, self._login, self._health.alive)
+        handlers.register(registry, self._store, self._enqueue, self._login, self._seen)
         stop_flag = asyncio.Event()
         before = asyncio.all_tasks()
         tasks = await kopf.spawn_tasks(
             registry=registry,
             settings=handlers.kopf_settings(),
             clusterwide=not self._settings.namespaces,
-            namespaces=self._settings.namespaces,
+            namespaces=self._served,
             standalone=True,
             stop_flag=stop_flag,
         )
@@ -187,6 +192,23 @@ class Operator:
 
     async def _login(self) -> kopf.ConnectionInfo:
         return await connection_info(await load_configuration(self._settings.kubeconfig))
+
+    def _existing(self) -> tuple[str, ...]:
+        """Return those of the listed namespaces that are there."""
+        return tuple(name for name in self._settings.namespaces if not self._store.terminating(name))
+
+    def _seen(self, kind: str) -> None:
+        """Note life on a watch stream; end when the namespaces to serve are others than those that are watched.
+
+        kopf cannot follow namespaces without rights on all CRDs, and dies of a namespace that is gone.
+        """
+        self._health.alive(kind)
+        if kind == NAMESPACE and any(self._store.namespace(name) is None for name in self._served):
+            logger.info("A namespace that was served is gone; ending, to be started again without it")
+            self.stop()
+        elif kind == NAMESPACE and set(self._existing()) - set(self._served):
+            logger.info("A namespace to serve is there now; ending, to be started again with it")
+            self.stop()
 
     def _enqueue(self, keys: Iterable[Key]) -> None:
         for key in keys:

@@ -12,7 +12,15 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
 import anyio
 
-from streamhold_operator.adapters.kube import MANAGED_SELECTOR, RESOURCES, SECRETS, ApiError, ApiUnavailable, Kube
+from streamhold_operator.adapters.kube import (
+    MANAGED_SELECTOR,
+    NAMESPACES,
+    RESOURCES,
+    SECRETS,
+    ApiError,
+    ApiUnavailable,
+    Kube,
+)
 from streamhold_operator.health import Health
 from streamhold_operator.metrics import Metrics
 from streamhold_operator.store import Key, Raw, Store
@@ -49,7 +57,7 @@ class Comparison:
             ApiError: a list was refused.
             ApiUnavailable: the API server did not answer.
         """
-        for kind in RESOURCES:
+        for kind in (NAMESPACES.kind, *(kind for kind in RESOURCES if kind != NAMESPACES.kind)):
             async for raw in self._listed(kind, metadata_only=False):
                 self._store.remember({**raw, "kind": kind})
             self._health.alive(kind)
@@ -67,20 +75,25 @@ class Comparison:
 
     async def compare(self, kind: str) -> bool:
         """Compare one kind; return whether its watch stream has delivered all it should."""
-        held = {(namespace, name): (uid, version) for namespace, name, uid, version in self._store.versions(kind)}
+        skipped = {namespace for namespace in self._namespaces if self._store.terminating(namespace)}
+        held = {row[:2] for row in self._store.versions(kind) if row[0] not in skipped}
         listed: dict[_Place, int] = {}
         async for raw in self._listed(kind, metadata_only=True):
             metadata = raw["metadata"]
             listed[metadata.get("namespace") or "", metadata["name"]] = int(metadata["resourceVersion"])
         complete = True
-        for place in held.keys() - listed.keys():
+        for place in held - listed.keys():
             complete &= not await self._put_right(kind, place)
-        for place, version in self._lagging(kind, listed):
-            if self._behind.get((kind, place), version + 1) <= version:
+        for place, noted in [(at[1], version) for at, version in self._behind.items() if at[0] == kind]:
+            # Behind what the last comparison saw already: more than a little late.
+            if place in listed and self._version(kind, place) < noted:
                 complete &= not await self._put_right(kind, place)
         now_behind = {(kind, place): version for place, version in self._lagging(kind, listed)}
         self._behind = {at: version for at, version in self._behind.items() if at[0] != kind} | now_behind
         return complete
+
+    def _version(self, kind: str, place: _Place) -> int:
+        return next((row[3] for row in self._store.versions(kind) if row[:2] == place), 0)
 
     def _lagging(self, kind: str, listed: dict[_Place, int]) -> list[tuple[_Place, int]]:
         seen = {(namespace, name): version for namespace, name, _, version in self._store.versions(kind)}
@@ -110,5 +123,7 @@ class Comparison:
         selector = MANAGED_SELECTOR if kind == SECRETS.kind else ""
         scopes: Sequence[str | None] = (self._namespaces or (None,)) if RESOURCES[kind].namespaced else (None,)
         for namespace in scopes:
+            if namespace is not None and self._store.terminating(namespace):
+                continue  # what grants us rights in it goes first
             async for raw in self._kube.list(kind, namespace, selector=selector, metadata_only=metadata_only):
                 yield raw

@@ -32,11 +32,24 @@ def register(
 
     async def seen(event: kopf.RawEvent, resource: kopf.Resource, **_: Any) -> None:
         raw: dict[str, Any] = {**event["object"], "kind": resource.kind}
-        alive(str(resource.kind))
         enqueue(store.forget(raw) if event["type"] == "DELETED" else store.remember(raw))
+        alive(str(resource.kind))
 
     for watched in WATCHED:
         kopf.on.event(watched.group, watched.version, watched.plural, registry=registry)(seen)
+
+
+class _NoEssence(kopf.DiffBaseStorage):
+    """What changed since last time is nothing that we ask kopf: without this it copies each object at each event."""
+
+    def build(self, **_: Any) -> kopf.BodyEssence:
+        return kopf.BodyEssence()
+
+    def fetch(self, **_: Any) -> None:
+        return None
+
+    def store(self, **_: Any) -> None:
+        return None
 
 
 def kopf_settings() -> kopf.OperatorSettings:
@@ -45,6 +58,7 @@ def kopf_settings() -> kopf.OperatorSettings:
     settings.posting.enabled = False
     settings.peering.standalone = True
     settings.scanning.disabled = True
+    settings.persistence.diffbase_storage = _NoEssence()
     settings.watching.label_selectors[SECRETS.version, SECRETS.plural] = MANAGED_SELECTOR
     settings.queueing.exit_timeout = 0.5
     settings.networking.request_timeout = 30.0

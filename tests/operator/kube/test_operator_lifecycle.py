@@ -21,6 +21,7 @@ from support.operator_world import (
     a_policy,
     a_secret,
     a_topic,
+    an_object,
     condition,
     lets_in,
     log_in,
@@ -97,14 +98,17 @@ def test_each_kind_becomes_ready_and_says_where_things_are(world: World, server:
     assert condition(client, "Reconciling") is None
 
 
-def test_each_object_gets_one_status_write_and_one_event(world: World, namespace: str) -> None:
+def test_each_object_gets_one_status_write_and_a_topic_that_gets_ready_at_once_no_event(
+    world: World, namespace: str
+) -> None:
     world.wait_ready("RedisConnection", namespace, "main")
     since = world.plane.audit_log.position()
     declared(world, namespace)
     writes = [entry for entry in world.writes(since) if entry.namespace == namespace]
     for resource in ("streamtopics/status", "leasepolicies/status", "coordinationclients/status", "secrets"):
         assert len([entry for entry in writes if entry.resource == resource]) == 1, [str(entry) for entry in writes]
-    assert [event["reason"] for event in world.events(namespace, "orders")] == ["Ready"]
+    assert [entry.name for entry in writes if entry.resource == "streamtopics"] == []
+    assert world.events(namespace, "orders") == []
     assert [event["reason"] for event in world.events(namespace, "shop")] == ["Ready"]
 
 
@@ -324,6 +328,37 @@ def test_a_password_is_rotated_and_the_old_one_works_through_the_overlap(world: 
     eventually_sync(rotated, message="the password was not rotated")
     assert lets_in(binding(world, namespace, "app"))
     assert lets_in(before)
+
+
+def test_with_shared_access_clients_get_the_shared_login_and_no_user_is_made(
+    world: World, server: RedisServer, namespace: str
+) -> None:
+    everyone = f"{namespace}-everyone"
+    server.cli("ACL", "SETUSER", everyone, "on", ">shared-password", "~*", "&*", "+@all", "-@admin", "-acl")
+    server.cli("ACL", "SETUSER", everyone, "+acl|whoami")
+    world.create(
+        namespace,
+        a_secret("shared", username=everyone, password="shared-password"),
+        an_object(
+            "RedisConnection",
+            "managed-service",
+            {
+                "endpoints": [f"{server.host}:{server.port}"],
+                "access": "Shared",
+                "sharedSecretRef": {"name": "shared"},
+                "keyPrefix": f"shared:{namespace}",
+            },
+        ),
+        a_topic("offers", connectionRef={"name": "managed-service"}, groups=[{"name": "g"}]),
+        a_client("app", {"offers": ["Publish"]}, connectionRef={"name": "managed-service"}),
+    )
+    client = world.wait_ready("CoordinationClient", namespace, "app")
+    assert client["status"]["username"] == everyone
+    assert "finalizers" not in client["metadata"]
+    login = binding(world, namespace, "app")
+    assert (login["username"], login["password"]) == (everyone, "shared-password")
+    assert lets_in(login)
+    assert f"{namespace}.app" not in server.cli("ACL", "USERS")
 
 
 def test_suspended_objects_change_nothing_in_redis_until_they_are_resumed(

@@ -19,7 +19,7 @@ from streamhold_operator.metrics import Metrics
 from streamhold_operator.queue import WorkQueue
 from streamhold_operator.reconcile.sessions import NOT_TRIED, Session, Sessions
 from streamhold_operator.settings import Settings
-from streamhold_operator.store import CONNECTION, Key, Raw, Store
+from streamhold_operator.store import CONNECTION, LEASE, TOPIC, Key, Raw, Store
 
 logger = logging.getLogger("streamhold_operator.reconcile")
 
@@ -133,7 +133,9 @@ async def publish(context: Context, key: Key, raw: Raw, outcome: Outcome, *, gen
         context.wake(context.store.remember(written, ours=True))
         if (was is not None and was.status == "True") != (now.status == "True") or transition:
             context.wake(context.store.users_of(key) if key.kind != CONNECTION else ())
-    if transition and outcome.reason != Reason.PROGRESSING:
+    # A thousand topics applied at once are a thousand status writes, not two thousand writes.
+    expected = was is None and outcome.ready and key.kind in (TOPIC, LEASE)
+    if transition and not expected and outcome.reason != Reason.PROGRESSING:
         type_ = "Normal" if outcome.ready or outcome.reason == Reason.SUSPENDED else "Warning"
         await tell(context, raw, outcome.reason, outcome.message, type_=type_)
     for repair in outcome.repairs:

@@ -60,7 +60,9 @@ async def reconcile(context: Context, key: Key) -> Again:
         removal = Removal(
             what=f"the ACL user {username!r}", remove=lambda *found: _remove(context, key, client, found[1])
         )
-        for name, seen in context.store.secrets_of(key, client.metadata.uid):
+        # With a namespace goes every Secret in it, and maybe our right to delete them.
+        secrets = [] if context.store.terminating(key.namespace) else context.store.secrets_of(key, client.metadata.uid)
+        for name, seen in secrets:
             await context.kube.delete_secret(key.namespace, name, seen.uid)
         return await finish(context, key, raw, removal)
     if client.spec.suspend:
