@@ -127,3 +127,47 @@ def test_a_number_of_thousands_of_digits_is_refused_as_a_whole() -> None:
     with pytest.raises(ConfigError, match="nothing was sent"):
         encode({"data": 10**5000})
     assert decode(b'{"data":' + b"1" * 5000 + b"}") is None
+
+
+def test_a_valid_attempt_of_the_publisher_is_kept() -> None:
+    assert envelope({"deliveryAttempt": 3}, "id", "now") == {"deliveryAttempt": 3, "id": "id", "createdAt": "now"}
+
+
+@pytest.mark.parametrize(
+    ("data", "where"),
+    [
+        (1j, "event.data"),
+        ([1, {"a": 1j}], "event.data[1].a"),
+        ({"fine": [1], "deep": {"b": (1, 1j)}}, "event.data.deep.b[1]"),
+        ({2: 1}, "event.data"),
+        (None, None),
+    ],
+)
+def test_the_error_says_where_the_culprit_is(data: Any, where: str | None) -> None:
+    if where is None:
+        assert encode({"data": data}) == b'{"data":null}'
+        return
+    with pytest.raises(ConfigError) as refused:
+        encode({"data": data})
+    assert refused.value.option == where
+
+
+def test_what_is_too_deep_for_any_reader_is_refused() -> None:
+    fine: Any = None
+    for _ in range(400):
+        fine = [fine]
+    assert decode(encode({"data": fine})) == {"data": fine}
+    for _ in range(200):
+        fine = [fine]
+    with pytest.raises(ConfigError, match="levels deep"):
+        encode({"data": fine})
+
+
+@pytest.mark.parametrize("raw", [b"[" * 100_000, b'{"a":' * 100_000, b'{"a":NaN}', b'{"a":-Infinity}'])
+def test_what_no_reader_should_accept_is_no_event(raw: bytes) -> None:
+    assert decode(raw) is None
+
+
+def test_an_attempt_that_is_not_given_is_1() -> None:
+    assert envelope({"deliveryAttempt": None}, "id", "now")["deliveryAttempt"] == 1
+    assert envelope({}, "id", "now")["deliveryAttempt"] == 1

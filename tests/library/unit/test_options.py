@@ -11,6 +11,7 @@ import pytest
 import redis.asyncio
 
 from streamhold import ConfigError, RedisStreamsPubSub
+from streamhold._core.options import PubSubOptions, check_group, check_max_in_flight, check_start_from
 
 DOCUMENTED = {
     "url": None,
@@ -93,3 +94,36 @@ def test_the_url_falls_back_to_that_of_the_redis_options() -> None:
 
 def test_a_logger_of_ones_own_is_used(caplog: pytest.LogCaptureFixture) -> None:
     assert RedisStreamsPubSub(logger=logging.getLogger("mine"))._log.name == "mine"
+
+
+@pytest.mark.parametrize("group", ["", 7, "half\ud800", "__fanout-x"])
+def test_a_group_that_cannot_be_is_refused(group: Any) -> None:
+    with pytest.raises(ConfigError, match="group"):
+        check_group(group)
+
+
+def test_a_group_is_any_other_text_or_none() -> None:
+    assert check_group("billing é") == "billing é"
+    assert check_group(None) is None
+
+
+def test_a_group_begins_at_one_of_two_places() -> None:
+    assert [check_start_from(start) for start in ("earliest", "latest")] == ["earliest", "latest"]
+    with pytest.raises(ConfigError, match="start_from"):
+        check_start_from("$")
+
+
+@pytest.mark.parametrize("limit", [0, -1, 1.5, True, "3"])
+def test_a_concurrency_limit_that_cannot_be_is_refused(limit: Any) -> None:
+    with pytest.raises(ConfigError, match="max_in_flight"):
+        check_max_in_flight(limit)
+
+
+def test_a_concurrency_limit_is_a_count_or_none() -> None:
+    assert check_max_in_flight(1) == 1
+    assert check_max_in_flight(None) is None
+
+
+def test_options_know_their_names() -> None:
+    assert "key_prefix" in PubSubOptions.names()
+    assert "settings" not in PubSubOptions.names()

@@ -114,12 +114,10 @@ def republished(raw: bytes, attempt: int) -> bytes:
 
 
 def _plain(value: Any, depth: int) -> bool:
-    """Whether a value is made of what JSON has. Exact types: the hot path of every publish."""
-    kind = type(value)
-    if kind in _SCALARS:
-        return True
+    """Whether a value that is no scalar is made of what JSON has. Exact types: the hot path of every publish."""
     if depth > _DEEPEST:
         return False
+    kind = type(value)
     if kind is dict:
         for key, member in value.items():
             if type(key) is not str or (type(member) not in _SCALARS and not _plain(member, depth + 1)):
