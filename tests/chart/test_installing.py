@@ -87,12 +87,13 @@ def test_installed_cluster_wide_the_account_may_do_what_the_operator_does_and_no
     assert deployment["spec"]["template"]["spec"]["serviceAccountName"] == RELEASE
 
 
-def test_installed_for_namespaces_the_account_may_do_it_there_only(plane: ControlPlane) -> None:
+def test_installed_for_namespaces_the_account_may_touch_secrets_and_events_there_only(plane: ControlPlane) -> None:
     for namespace in ("shop", "other"):
         plane.kubectl("create", "namespace", namespace)
     install(plane, {"namespaces": ["shop"]})
     wait_for_rights(plane, "shop")
-    assert [right for right in ALLOWED if may(plane, *right, namespace="other")] == []
+    on_kinds = [right for right in ALLOWED if right[1] in PLURALS]
+    assert [right for right in ALLOWED if may(plane, *right, namespace="other")] == on_kinds
     assert [right for right in DENIED if may(plane, *right, namespace="shop")] == []
     assert all(may(plane, verb, "namespaces", namespace="") for verb in ("get", "list", "watch"))
 
@@ -111,6 +112,7 @@ def test_uninstalling_keeps_definitions_and_objects_and_a_new_install_takes_them
     assert _uids(plane) == before
 
 
+@pytest.mark.timeout(150)  # the API server takes up to a minute to finish the deletion of a definition
 def test_without_keep_uninstalling_removes_the_definitions(plane: ControlPlane) -> None:
     said = install(plane, {"crds": {"keep": False}})
     assert "crds.keep is false" in said

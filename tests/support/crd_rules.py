@@ -7,6 +7,7 @@ import http.client
 import json
 import secrets
 import ssl
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -94,12 +95,16 @@ def put(base: Object, path: str, value: Any) -> Object:
     return changed
 
 
+_IDLE = 10.0
+
+
 class Admission:
     """Asks the API server with `dryRun=All`: it says what it would do, and stores nothing."""
 
     def __init__(self, plane: ControlPlane, namespace: str) -> None:
         context = ssl.create_default_context(cafile=str(plane.ca_file))
         self._connection = http.client.HTTPSConnection(urlsplit(plane.server).netloc, context=context, timeout=30)
+        self._used = time.monotonic()
         self._headers = {"Authorization": f"Bearer {plane.token}", "Content-Type": "application/json"}
         self._namespace = namespace
 
@@ -147,6 +152,9 @@ class Admission:
         return str(answer["metadata"]["resourceVersion"])
 
     def _send(self, method: str, path: str, body: str | None) -> tuple[int, dict[str, Any]]:
+        if time.monotonic() - self._used > _IDLE:
+            self._connection.close()  # the server closes what is idle; a new one is opened by itself
+        self._used = time.monotonic()
         self._connection.request(method, path, body=body, headers=self._headers)
         response = self._connection.getresponse()
         return response.status, json.loads(response.read())
