@@ -16,11 +16,13 @@ from support.chart_values import CHART, documented, leaves, readme
 from support.rendered import Refused, container, grants, of_kind, render, the
 
 KINDS_BY_PLURAL = [f"{model.PLURAL}.{GROUP}" for model in KINDS.values()]
-IN_NAMESPACES = {
+ON_KINDS = {
     *((verb, kind) for kind in KINDS_BY_PLURAL for verb in ("get", "list", "watch")),
     *(("patch", kind.replace(".", "/status.", 1)) for kind in KINDS_BY_PLURAL),
     ("patch", "streamtopics.streamhold.dev"),
     ("patch", "coordinationclients.streamhold.dev"),
+}
+IN_NAMESPACES = {
     *((verb, "secrets") for verb in ("get", "list", "watch", "create", "patch", "delete")),
     ("create", "events"),
 }
@@ -109,15 +111,15 @@ def test_by_default_the_crds_are_installed_and_kept() -> None:
 
 def test_the_rights_are_exactly_those_of_the_calls_that_the_operator_makes() -> None:
     objects = render()
-    assert grants(the(objects, "ClusterRole")) == IN_NAMESPACES | IN_CLUSTER
+    assert grants(the(objects, "ClusterRole")) == ON_KINDS | IN_NAMESPACES | IN_CLUSTER
     assert of_kind(objects, "Role") == []
     account = {"kind": "ServiceAccount", "name": "sh-streamhold", "namespace": "system"}
     assert the(objects, "ClusterRoleBinding")["subjects"] == [account]
 
 
-def test_with_a_list_of_namespaces_only_their_labels_are_read_elsewhere() -> None:
+def test_with_a_list_of_namespaces_secrets_are_read_nowhere_else() -> None:
     objects = render({"namespaces": ["shop", "billing"]})
-    assert grants(the(objects, "ClusterRole")) == IN_CLUSTER
+    assert grants(the(objects, "ClusterRole")) == ON_KINDS | IN_CLUSTER
     roles, bindings = of_kind(objects, "Role"), of_kind(objects, "RoleBinding")
     assert [role["metadata"]["namespace"] for role in roles] == ["shop", "billing"]
     assert [binding["metadata"]["namespace"] for binding in bindings] == ["shop", "billing"]

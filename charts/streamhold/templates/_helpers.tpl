@@ -43,8 +43,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end -}}
 {{- end -}}
 
-{{/* What the operator does with objects inside the namespaces that it serves; each rule names the call it is for. */}}
-{{- define "streamhold.rules" -}}
+{{/* What the operator does with objects of its own kinds; each rule names the call it is for. */}}
+{{- define "streamhold.kindRules" -}}
 # Watching the four kinds, and reading one anew before acting on it.
 - apiGroups: [streamhold.dev]
   resources: [redisconnections, streamtopics, leasepolicies, coordinationclients]
@@ -57,6 +57,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 - apiGroups: [streamhold.dev]
   resources: [redisconnections/status, streamtopics/status, leasepolicies/status, coordinationclients/status]
   verbs: [patch]
+{{- end -}}
+
+{{/* What it does besides in the namespaces that it serves. */}}
+{{- define "streamhold.namespaceRules" -}}
 # Reading the logins that connections and clients name, watching and writing the binding Secrets.
 - apiGroups: [""]
   resources: [secrets]

@@ -151,7 +151,8 @@ async def tell(context: Context, raw: Raw, reason: str, message: str, *, type_: 
     logger.log(level, "%s: %s: %s", where, reason, message)
     if context.store.terminating(metadata["namespace"]):
         return
-    if metadata.get("deletionTimestamp") and await _terminating_now(context, metadata["namespace"]):
+    # Asked anew: the end of a namespace may be known here a moment later than the end of what is in it.
+    if await _terminating_now(context, metadata["namespace"]):
         return
     context.metrics.api_writes.labels("event").inc()
     try:

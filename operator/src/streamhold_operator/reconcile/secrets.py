@@ -6,6 +6,7 @@ import base64
 import binascii
 from collections.abc import Mapping
 
+from streamhold_operator.adapters.kube import ApiError
 from streamhold_operator.api.conditions import Reason
 from streamhold_operator.domain.outcome import Refusal
 from streamhold_operator.reconcile.base import Context
@@ -18,7 +19,16 @@ async def secret_entries(context: Context, namespace: str, name: str, field: str
     Raises:
         Refusal: there is no such Secret.
     """
-    found = await context.kube.get(SECRET, namespace, name)
+    try:
+        found = await context.kube.get(SECRET, namespace, name)
+    except ApiError as exc:
+        if exc.status != 403:
+            raise
+        raise Refusal(
+            Reason.SECRET_NOT_FOUND,
+            f"The operator has no right to read the Secret {namespace}/{name}, which spec.{field} names; grant it"
+            " (the chart does, in the namespaces that it serves)",
+        ) from exc
     if found is None:
         raise Refusal(
             Reason.SECRET_NOT_FOUND,
