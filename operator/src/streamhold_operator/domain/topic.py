@@ -202,7 +202,10 @@ def conclude(want: Want, have: Observed, todo: Plan, failure: Refusal | None = N
     if want.family:
         message = f"Topics that start with {want.topic!r} are kept at {want.key}*"
     elif have.stream.missing and not todo.actions and want.spec.idle_ttl_ms > 0:
-        message = f"The stream {want.key} expired after its idle TTL; the next event that is published makes it again"
+        message = (
+            f"There is no stream at {want.key}: nothing was published yet, or it expired after its idle TTL; the next"
+            " event makes it"
+        )
     else:
         told = f", groups: {', '.join(provisioned)}" if provisioned else ""
         message = f"The topic is kept at {want.key}{told}"
