@@ -11,7 +11,6 @@ from streamhold_dev.ports import free_port
 from streamhold_dev.redisserver import RedisServer
 from streamhold_dev.waiting import eventually_sync
 from support.operator_world import (
-    USER,
     World,
     a_client,
     a_connection,
@@ -34,7 +33,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     made = World(tmp_path_factory.mktemp("world"), "--resync-interval", str(RESYNC), "--compare-interval", "3")
     yield made
     log = made.operator.log.read_text()
-    refused = made.plane.audit(user=USER, code=403)
+    refused = made.forbidden()
     made.close()
     assert not refused, f"the chart's rights do not suffice: {[str(entry) for entry in refused]}"
     assert "Traceback" not in log, log

@@ -34,7 +34,7 @@ WRITING = frozenset(
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     made = World(tmp_path_factory.mktemp("world"), "--resync-interval", "2", "--compare-interval", "3")
     yield made
-    refused = made.plane.audit(user=USER, code=403)
+    refused = made.forbidden()
     made.close()
     assert not refused, f"the chart's rights do not suffice: {[str(entry) for entry in refused]}"
 

@@ -8,7 +8,7 @@ import pytest
 
 from streamhold_dev.redisserver import RedisServer
 from streamhold_dev.waiting import eventually_sync
-from support.operator_world import USER, World, a_client, a_connection, a_login, a_policy, a_topic
+from support.operator_world import World, a_client, a_connection, a_login, a_policy, a_topic
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +18,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     )
     yield made
     # With team-c goes what grants rights in it; that a Secret there cannot be read any more must stop nothing.
-    refused = [entry for entry in made.plane.audit(user=USER, code=403) if entry.namespace != "team-c"]
+    refused = [entry for entry in made.forbidden() if entry.namespace != "team-c"]
     made.close()
     assert not refused, f"the chart's rights do not suffice: {[str(entry) for entry in refused]}"
 
