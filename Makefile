@@ -62,6 +62,7 @@ lint: setup ## Format, lint, strict types, layers, generated files, spelling
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/mypy tests/library/typing/api.py
 	$(BIN)/lint-imports
 	$(BIN)/python -m streamhold_operator.api.schema --check
 	$(BIN)/codespell

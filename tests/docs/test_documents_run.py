@@ -15,6 +15,7 @@ import streamhold
 from streamhold_dev import folders
 from streamhold_dev.controlplane import ControlPlane
 from streamhold_dev.redisserver import RedisServer
+from streamhold_operator.api.conditions import Reason
 
 pytestmark = pytest.mark.anyio
 
@@ -127,3 +128,8 @@ def test_a_manifest_of_the_documents_is_accepted(
     for one in whole:
         control_plane.kubectl("apply", "--dry-run=server", "-n", namespace, "-f", "-", input=yaml.safe_dump(one))
     assert whole or "containers:" in manifest
+
+
+def test_every_reason_is_explained() -> None:
+    explained = (folders.REPOSITORY / "docs" / "reference" / "conditions.md").read_text()
+    assert [reason.value for reason in Reason if f"`{reason.value}`" not in explained] == []
