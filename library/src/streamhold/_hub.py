@@ -221,6 +221,12 @@ def connect(target: str | os.PathLike[str] | None = None, **options: Any) -> Red
             scheme = target.partition("://")[0]
             raise ConfigError("target", f"{scheme}://…", f"expected one of {', '.join(_URL_SCHEMES)} or a folder")
         return RedisStreamsPubSub(target, **options)
+    if isinstance(target, str) and "@" in target and not os.path.lexists(target):
+        raise ConfigError(
+            "target",
+            f"…@{target.rpartition('@')[2]}",
+            "no such folder; a URL is written redis://user:password@host:6379",
+        )
     if target is not None and not isinstance(target, str | os.PathLike):
-        raise ConfigError("target", target, "must be a redis:// URL, the folder of a binding, or None")
+        raise ConfigError("target", type(target), "must be a redis:// URL, the folder of a binding, or None")
     return RedisStreamsPubSub.from_binding(find_binding() if target is None else target, **options)

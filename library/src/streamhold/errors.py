@@ -27,6 +27,7 @@ A driver's own exceptions never leak: they are the `__cause__` of one of these.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterable
 from typing import ClassVar
 
@@ -55,6 +56,24 @@ __all__ = [
 ]
 
 
+class _Short(reprlib.Repr):
+    """Shows any value in a line: a caller's mistake may be huge, nested without end, or fail to show itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel = 3
+        self.maxstring = self.maxother = self.maxlong = 200
+
+    def repr_int(self, x: int, level: int) -> str:
+        try:
+            return super().repr_int(x, level)
+        except ValueError:  # more digits than Python is willing to write
+            return f"an integer of {x.bit_length()} bits"
+
+
+_short = _Short().repr
+
+
 class StreamholdError(Exception):
     """Base of all errors of this package."""
 
@@ -71,7 +90,7 @@ class ConfigError(StreamholdError, ValueError):
     """What it was given."""
 
     def __init__(self, option: str, value: object, allowed: str) -> None:
-        super().__init__(f"{option}={value!r}: {allowed}")
+        super().__init__(f"{option}={_short(value)}: {allowed}")
         self.option = option
         self.value = value
 
@@ -96,7 +115,7 @@ class TopicNotDeclared(ConfigError):
     def __init__(self, topic: str, declared: Iterable[str], client: str) -> None:
         StreamholdError.__init__(
             self,
-            f"topic {topic!r} is not granted to client {client} (granted: {_names(declared)}); "
+            f"topic {_short(topic)} is not granted to client {client} (granted: {_names(declared)}); "
             "add it to spec.topics of the CoordinationClient",
         )
         self.option = "topic"
@@ -109,7 +128,7 @@ class LeaseNotDeclared(ConfigError):
     def __init__(self, key: str, declared: Iterable[str], client: str) -> None:
         StreamholdError.__init__(
             self,
-            f"lease key {key!r} is in no family granted to client {client} (granted: {_names(declared)}); "
+            f"lease key {_short(key)} is in no family granted to client {client} (granted: {_names(declared)}); "
             "add its LeasePolicy to spec.leases of the CoordinationClient",
         )
         self.option = "key"
@@ -125,7 +144,7 @@ class AccessNotGranted(ConfigError):
     def __init__(self, topic: str, access: str, granted: Iterable[str], client: str) -> None:
         StreamholdError.__init__(
             self,
-            f"topic {topic!r}: client {client} lacks the access {access} (granted: {_names(granted)}); "
+            f"topic {_short(topic)}: client {client} lacks the access {access} (granted: {_names(granted)}); "
             "add it to spec.topics[].access of the CoordinationClient",
         )
         self.option = "topic"

@@ -114,3 +114,10 @@ def test_the_gate_admits_a_token_unless_a_newer_one_was_seen(tokens: list[int]) 
             gate.admit(token)
             newest = token
     assert gate.seen == newest
+
+
+def test_numbers_too_large_for_a_float_are_refused_or_for_ever() -> None:
+    for option in ("ttl", "renew_interval"):
+        with pytest.raises(ConfigError, match=option):
+            LeaseRules().adjusted(**{"ttl": None, "renew_interval": None, option: 10**400})
+    assert check_wait(10**400) > 1e9

@@ -127,3 +127,31 @@ def test_a_concurrency_limit_is_a_count_or_none() -> None:
 def test_options_know_their_names() -> None:
     assert "key_prefix" in PubSubOptions.names()
     assert "settings" not in PubSubOptions.names()
+
+
+class Unshowable:
+    def __repr__(self) -> str:
+        raise RuntimeError("this object cannot be shown")
+
+
+def _nested(levels: int) -> list[Any]:
+    outer: list[Any] = []
+    for _ in range(levels):
+        outer = [outer]
+    return outer
+
+
+@pytest.mark.parametrize(
+    "value", [Unshowable(), _nested(10_000), "x" * 1_000_000, 10**5000], ids=["unshowable", "nested", "long", "huge"]
+)
+def test_whatever_a_value_looks_like_the_error_is_one_short_line(value: Any) -> None:
+    for option in ("block_ms", "publish_timeout", "key_prefix", "dead_letters"):
+        with pytest.raises(ConfigError, match="^" + option) as error:
+            PubSubOptions(**{option: value if option != "key_prefix" else [value]})
+        assert len(str(error.value)) < 1000
+
+
+def test_a_timeout_beyond_what_clocks_count_is_refused() -> None:
+    for option in ("publish_timeout", "close_timeout"):
+        with pytest.raises(ConfigError, match=option):
+            PubSubOptions(**{option: 10**400})  # type: ignore[arg-type]

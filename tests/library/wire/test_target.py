@@ -15,6 +15,8 @@ import redis.asyncio
 import redis.asyncio.sentinel
 import redis.sentinel
 
+import streamhold
+from streamhold import RedisStreamsPubSub
 from streamhold._backends.redis import target
 from streamhold._backends.redis.client import RedisClient
 from streamhold._binding import load_binding
@@ -81,13 +83,67 @@ def test_what_cannot_be_used_is_named(url: str, options: dict[str, Any] | None, 
         target.from_url(url, options)
 
 
-@pytest.mark.parametrize("url", ["redis://user:hunter2@h/orders", "http://user:hunter2@h", "redis://:hunter2@h:x"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://user:hunter2@h/orders",
+        "http://user:hunter2@h",
+        "redis://:hunter2@h:x",
+        "redis://hunter2@h:x",  # the password where the user should be
+        "redis://user:hunter2/x@h:1/0",  # not percent-encoded
+        "redis://user:hunter2#x@h:1/0",
+        "redis://user:hunter2?x@h:1/0",
+        "redis://user:1/hunter2@h",
+        "redis://:hunter2:6379/0",  # the @ forgotten
+        "redis://h:1/orders?password=hunter2",
+    ],
+)
 def test_a_password_is_never_shown(url: str) -> None:
     with pytest.raises(ConfigError) as error:
         target.from_url(url)
-    assert "hunter2" not in str(error.value)
-    assert "hunter2" not in repr(error.value)
+    chain: BaseException | None = error.value
+    while chain is not None:
+        assert "hunter2" not in str(chain)
+        assert "hunter2" not in repr(chain)
+        chain = chain.__cause__ or chain.__context__
     assert "hunter2" not in repr(target.from_url("redis://user:hunter2@h"))
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"url": b"redis://:hunter2@h"}, "url=<class 'bytes'>"),
+        ({"redis_options": [("password", "hunter2")]}, "redis_options=<class 'list'>"),
+        ({"redis_options": {"password": b"hunter2"}}, "password=<class 'bytes'>"),
+        ({"redis_options": {"username": ["hunter2"]}}, "username=<class 'list'>"),
+        ({"redis_options": {"credential_provider": "hunter2"}}, "get_credentials"),
+        ({"redis_options": {"port": "hunter2"}}, "port="),
+    ],
+)
+def test_an_option_that_may_hold_a_password_is_not_shown(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says) as error:
+        RedisStreamsPubSub(**options)
+    assert "hunter2" not in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["redis:/user:hunter2@h", "user:hunter2@h:6379"])
+def test_a_url_that_is_taken_for_a_folder_is_not_shown(text: str) -> None:
+    with pytest.raises(ConfigError, match="redis://user:password@host") as error:
+        streamhold.connect(text)
+    assert "hunter2" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        *[("socket_connect_timeout", value) for value in (float("nan"), -1, 0, "x", True)],
+        *[("db", value) for value in (2**31, "\u0663", "9" * 5000)],
+        *[("host", value) for value in (5, b"h")],
+    ],
+)
+def test_a_connection_option_of_no_use_is_an_error_at_once(option: str, value: object) -> None:
+    with pytest.raises(ConfigError, match=option):
+        target.from_url("redis://h", {option: value})
 
 
 def test_a_timeout_must_be_a_number_of_seconds() -> None:

@@ -135,7 +135,7 @@ def _refuse(event: Event) -> NoReturn:
     """Say where the first value is that JSON cannot express."""
     path, value, reason = _culprit("event", event, 0) or ("event", event, "JSON cannot express this")
     shown = value if not isinstance(value, dict | list | tuple) else type(value)
-    raise ConfigError(path, shown, f"{reason}; nothing was sent")
+    raise ConfigError(path if len(path) <= 200 else f"{path[:200]}…", shown, f"{reason}; nothing was sent")
 
 
 def _culprit(path: str, value: object, depth: int) -> tuple[str, object, str] | None:

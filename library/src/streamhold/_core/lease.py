@@ -64,7 +64,7 @@ def check_wait(wait: float | None) -> float:
         return 0.0
     if not _is_number(wait, int, float) or not wait >= 0:
         raise ConfigError("wait", wait, "must be a number of seconds, 0 or more, or None")
-    return wait
+    return float(min(wait, _LONGEST_MS / 1000)) if wait < math.inf else math.inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +112,8 @@ class LeaseRules:
 
 
 def _milliseconds(option: str, seconds: float) -> int:
-    if not _is_number(seconds, int, float) or not math.isfinite(seconds):
+    # A finite integer may be too large for a float, which `isfinite` would make of it.
+    if not _is_number(seconds, int, float) or not -math.inf < seconds < math.inf:
         raise ConfigError(option, seconds, "must be a finite number of seconds")
     if not 0.001 <= seconds <= _LONGEST_MS / 1000:
         raise ConfigError(option, seconds, f"must be between 0.001 and {_LONGEST_MS // 1000} seconds")

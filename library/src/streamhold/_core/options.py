@@ -18,6 +18,7 @@ from streamhold.types import StartFrom
 __all__ = ["DEFAULT_URL", "PubSubOptions", "TopicSettings", "check_group", "check_max_in_flight", "check_start_from"]
 
 DEFAULT_URL = "redis://localhost:6379"
+_LONGEST_S = 100 * 365 * 24 * 3600
 _LARGEST_MS = 2**53
 """Redis refuses expiries near 2**63; JavaScript, on the other side, counts exactly up to here."""
 
@@ -79,7 +80,7 @@ class PubSubOptions:
         if not isinstance(self.dead_letters, bool):
             raise ConfigError("dead_letters", self.dead_letters, "must be True or False")
         if self.redis_options is not None and not isinstance(self.redis_options, Mapping):
-            raise ConfigError("redis_options", self.redis_options, "must be a mapping of connection options")
+            raise ConfigError("redis_options", type(self.redis_options), "must be a mapping of connection options")
         settings = TopicSettings(
             max_length=self.max_stream_length,
             idle_ttl_ms=self.stream_idle_ttl_ms,
@@ -154,5 +155,5 @@ def _attempts(option: str, value: object) -> None:
 
 
 def _seconds(option: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise ConfigError(option, value, "must be a positive number of seconds")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= _LONGEST_S:
+        raise ConfigError(option, value, f"must be a number of seconds above 0, at most {_LONGEST_S}")

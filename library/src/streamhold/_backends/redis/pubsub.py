@@ -204,7 +204,8 @@ class RedisBackend:
             await self._client.execute("DEL", place.key, idempotent=True)
             self._subscriptions.cleared(place)  # once more: a read may have come back in between
         except StreamholdError as error:
-            self._log.warning("%s: clearing the topic failed: %s", topic, error)
+            named = topic if isinstance(topic, str) else type(topic)
+            self._log.warning("%s: clearing the topic failed: %s", named, error)
 
     # ---- leases ----
 
@@ -400,9 +401,8 @@ def backend_from_options(
         return checked, RedisClient.from_redis_py(client)
     target: object = url if url is not None else settings.get("url") or DEFAULT_URL
     if not isinstance(target, str):
-        raise ConfigError("url", target, "must be a string such as redis://localhost:6379")
-    if not isinstance(target, str):
-        raise ConfigError("url", target, "must be a string such as redis://localhost:6379")
+        # Its type only: even what is not usable may hold a password.
+        raise ConfigError("url", type(target), "must be a string such as redis://localhost:6379")
     settings.pop("url", None)
     return checked, RedisClient.from_url(target, options=settings)
 

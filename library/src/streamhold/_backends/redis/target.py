@@ -6,6 +6,8 @@ is used.
 
 from __future__ import annotations
 
+import math
+import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,6 +31,10 @@ if TYPE_CHECKING:
 __all__ = ["Target", "from_binding", "from_redis_py", "from_url"]
 
 _CONNECT_TIMEOUT = 5.0
+_LONGEST_TIMEOUT = 24 * 3600.0
+_EXPECTED = (
+    "expected redis://user:password@host:6379/0, with the characters / ? # @ : % of user and password percent-encoded"
+)
 # Options of redis-py about how it decodes, pools and retries: they say nothing about the server.
 _WITHOUT_MEANING_HERE = frozenset(
     {
@@ -50,6 +56,7 @@ _WITH_MEANING = frozenset(
         "ssl_min_version", "ssl_ciphers", "ssl_password",
     }
 )  # fmt: skip
+_LARGEST_DATABASE = 2**31 - 1
 _CERT_REQUIREMENTS = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 
 
@@ -72,11 +79,17 @@ def from_url(url: str, options: Mapping[str, Any] | None = None) -> Target:
     Raises:
         ConfigError: the URL or an option is not usable.
     """
-    shown = _without_password(url)
+    shown = _without_login(url)
+    problem = ""
     try:
         parsed = dict(redis.connection.parse_url(url))  # type: ignore[no-untyped-call]
     except ValueError as exc:
-        raise ConfigError("url", shown, f"not a Redis URL ({exc}); expected redis://user:password@host:6379/0") from exc
+        # What it quotes, and the exception itself, may hold a part of the password; redis-py quotes option names.
+        problem = str(exc)
+        if not problem.startswith("Invalid value for"):
+            problem = re.split("['\"]", problem)[0].strip()
+    if problem:
+        raise ConfigError("url", shown, f"not a Redis URL ({problem}); {_EXPECTED}")
     kind = parsed.pop("connection_class", None)
     tls = isinstance(kind, type) and issubclass(kind, redis.connection.SSLConnection)
     _check_database_of(url, shown)
@@ -137,11 +150,19 @@ def _from_kwargs(given: dict[str, Any], *, tls: bool, origin: str) -> Target:
     if unknown := sorted(given.keys() - _WITH_MEANING - _WITHOUT_MEANING_HERE):
         raise ConfigError(origin, unknown, "unknown options; the names are those of redis-py's client")
     database = given.get("db") or 0
-    if not _is_natural(database):
-        raise ConfigError("db", database, "must be a database number, 0 or more")
+    if not _is_natural(database) or int(database) > _LARGEST_DATABASE:
+        raise ConfigError(
+            "db",
+            database if type(database) is int else type(database),
+            f"must be a database number, from 0 to {_LARGEST_DATABASE}",
+        )
     port = given.get("port", 6379)
     if not _is_natural(port) or not 0 < int(port) < 65536:
-        raise ConfigError("port", port, "must be a port, from 1 to 65535")
+        # Not shown: where a URL went wrong it may be a part of the password.
+        raise ConfigError("port", port if type(port) is int else type(port), "must be a port, from 1 to 65535")
+    for option in ("host", "path", "unix_socket_path"):
+        if not isinstance(given.get(option), str | None):
+            raise ConfigError(option, given[option], "must be a string")
     endpoint = Endpoint(
         host=given.get("host") or "localhost",
         port=int(port),
@@ -149,20 +170,40 @@ def _from_kwargs(given: dict[str, Any], *, tls: bool, origin: str) -> Target:
         tls=_tls_context(given) if tls else None,
         path=given.get("path") or given.get("unix_socket_path") or None,
     )
-    connect_timeout = given.get("socket_connect_timeout") or _CONNECT_TIMEOUT
-    return Target(endpoint=endpoint, credentials=_credentials(given), connect_timeout=float(connect_timeout))
+    connect_timeout = given.get("socket_connect_timeout")
+    if connect_timeout is None:
+        connect_timeout = _CONNECT_TIMEOUT
+    elif not _is_seconds(connect_timeout):
+        raise ConfigError("socket_connect_timeout", connect_timeout, "must be a positive number of seconds, or None")
+    return Target(
+        endpoint=endpoint,
+        credentials=_credentials(given),
+        connect_timeout=min(float(connect_timeout), _LONGEST_TIMEOUT),
+    )
+
+
+def _is_seconds(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
 
 
 def _is_natural(value: object) -> bool:
     if isinstance(value, bool):
         return False
-    return (isinstance(value, int) and value >= 0) or (isinstance(value, str) and value.isdecimal())
+    return (isinstance(value, int) and value >= 0) or (
+        isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 10
+    )
 
 
 def _credentials(given: Mapping[str, Any]) -> Credentials:
     provider = given.get("credential_provider")
     if provider is None:
+        for option in ("username", "password"):
+            if not isinstance(given.get(option), str | None):
+                raise ConfigError(option, type(given[option]), "must be a string")
         return StaticCredentials(given.get("username") or None, given.get("password") or None)
+
+    if not callable(getattr(provider, "get_credentials", None)):
+        raise ConfigError("credential_provider", type(provider), "must have the method get_credentials")
 
     def ask() -> tuple[str | None, str | None]:
         found = tuple(provider.get_credentials())
@@ -203,15 +244,15 @@ def _check_database_of(url: str, shown: str) -> None:
     """redis-py takes a path that is no number for database 0: events would land in the wrong database."""
     parts = urlsplit(url)
     number = parts.path.strip("/")
-    if parts.scheme != "unix" and number and not number.isdecimal():
-        raise ConfigError("url", shown, f"the database must be a number, got {number!r}")
+    if parts.scheme != "unix" and number and not (number.isascii() and number.isdecimal()):
+        raise ConfigError("url", shown, f"the database must be a number; {_EXPECTED}")
 
 
-def _without_password(url: str) -> str:
-    """The URL as it may be shown."""
+def _without_login(url: str) -> str:
+    """The URL as it may be shown: neither user nor password (people mix them up), nor options, in any spelling."""
     scheme, separator, rest = url.partition("://")
-    authority, slash, path = rest.partition("/")
-    userinfo, at, host = authority.rpartition("@")
-    if at:
-        authority = f"{userinfo.partition(':')[0]}:…@{host}"
-    return f"{scheme}{separator}{authority}{slash}{path}"
+    _, at, rest = rest.rpartition("@")
+    host, question, _ = rest.partition("?")
+    if not at and host.count(":") > 1 and not host.startswith("["):
+        host = "…"  # a password whose @ was forgotten
+    return f"{scheme}{separator}{'…@' if at else ''}{host}{'?…' if question else ''}"
