@@ -12,7 +12,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -68,6 +68,7 @@ class Store:
     def __init__(self) -> None:
         self._objects: dict[Key, Raw] = {}
         self._gone: dict[str, None] = {}
+        self._uids: dict[str, Key] = {}
         self._users_of: defaultdict[Key, set[Key]] = defaultdict(set)
         self._uses: dict[Key, frozenset[Key]] = {}
         self._namespaces: dict[str, NamespaceSeen] = {}
@@ -95,9 +96,9 @@ class Store:
             return key
         return next((used for used in self._uses.get(key, ()) if used.kind == CONNECTION), None)
 
-    def uids(self) -> frozenset[str]:
-        """Return the uids of all objects."""
-        return frozenset(str(raw["metadata"]["uid"]) for raw in self._objects.values())
+    def uids(self) -> Collection[str]:
+        """Return the uids of all objects: a view, which costs nothing and follows what is seen later."""
+        return self._uids.keys()
 
     def namespace(self, name: str) -> NamespaceSeen | None:
         """Return what is known of a namespace."""
@@ -171,6 +172,7 @@ class Store:
             return _NOTHING
         affected = {key} | self._users_of.get(key, set())
         del self._objects[key]
+        self._uids.pop(str(metadata["uid"]), None)
         self._in_namespace[key.namespace].discard(key)
         self._index(key, frozenset())
         return frozenset(affected)
@@ -189,6 +191,9 @@ class Store:
             return _NOTHING
         slim = _slim(raw)
         self._objects[key] = slim
+        if held is not None:
+            self._uids.pop(str(held["metadata"]["uid"]), None)
+        self._uids[str(metadata["uid"])] = key
         self._in_namespace[key.namespace].add(key)
         if held is not None and _wish(held, ours) == _wish(slim, ours):
             return _NOTHING if ours or held.get("status") == slim.get("status") else frozenset({key})

@@ -189,3 +189,22 @@ def test_glob_characters_in_names_are_taken_literally() -> None:
     )
     (selector,) = rule.selectors
     assert selector.keys == {"~p:a\\*b"}
+
+
+def test_a_user_that_a_living_client_has_through_another_database_is_left_alone() -> None:
+    client, other = want(), want()
+    theirs = a_user(owner_marker(CLUSTER, other.record.uid))
+    have = Observed(owners=Owners([client.record]), user=theirs, abilities=SELECTORS, alive={other.record.uid})
+    assert plan(client, have).refusal is not None
+    assert plan(client, have).actions == ()
+
+
+def test_the_older_of_two_clients_wins_a_user_back_that_the_younger_made_first() -> None:
+    first, second = want(username="app"), want(username="app")
+    have = Observed(
+        owners=Owners([first.record, second.record]),
+        user=second.rule(SELECTORS),
+        abilities=SELECTORS,
+        alive={first.record.uid, second.record.uid},
+    )
+    assert plan(first, have).actions == (SetUser(username="app", rule=first.rule(SELECTORS)),)

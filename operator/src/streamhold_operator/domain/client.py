@@ -6,6 +6,7 @@ A user that exists and does not carry this client's marker is somebody else's: i
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Self
 
@@ -93,6 +94,8 @@ class Observed:
     user: UserRule | None
     """None: no such user."""
     abilities: AclAbilities
+    alive: Collection[str] = ()
+    """Uids of the objects of this cluster: a user of one of them is not left behind, wherever its claim is kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +135,7 @@ def plan(want: Want, have: Observed) -> Plan:
                 " this client takes over by itself when that one is deleted, or set another spec.username in a new one",
             )
         )
-    if have.user is not None and not _ours(want, have.user, have.owners):
+    if have.user is not None and not _ours(want, have.user, have):
         return Plan(refusal=_foreign(want, "exists on the server and was not made for this client"))
     rule = want.rule(have.abilities)
     if have.user == rule:
@@ -140,13 +143,22 @@ def plan(want: Want, have: Observed) -> Plan:
     return Plan(actions=(SetUser(username=want.username, rule=rule),), repairs=_repairs(want, have.user, rule))
 
 
-def _ours(want: Want, user: UserRule, owners: Owners) -> bool:
-    """Whether the user is this client's, or one that a client of this cluster left behind: nobody claims it now."""
+def _ours(want: Want, user: UserRule, have: Observed) -> bool:
+    """Whether the user is this client's, one that a client of this cluster left behind, or one won from a younger."""
     if user.carries(want.marker):
         return True
     local = owner_marker(want.record.cluster, "")
     fields = [marker.removeprefix(MARKER_PREFIX) for marker in user.markers if marker.startswith(local)]
-    return bool(fields) and len(fields) == len(user.markers) and not any(field in owners.records for field in fields)
+    free = all(_is_free(want, field, have) for field in fields)
+    return bool(fields) and len(fields) == len(user.markers) and free
+
+
+def _is_free(want: Want, field: str, have: Observed) -> bool:
+    """Whether the client with this field in the owner record gives way. Users are one for all databases of a server."""
+    record = have.owners.records.get(field)
+    if record is not None:
+        return user_claim(want.username) in record.claims  # it lost: ours is the claim that holds
+    return field.partition("/")[2] not in have.alive
 
 
 def _repairs(want: Want, found: UserRule | None, rule: UserRule) -> tuple[str, ...]:

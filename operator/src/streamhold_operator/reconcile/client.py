@@ -158,7 +158,7 @@ async def _own_login(
         session,
         users=(username,),
         observed=lambda snapshot: domain.Observed(
-            owners=snapshot.owners, user=snapshot.users[username], abilities=abilities
+            owners=snapshot.owners, user=snapshot.users[username], abilities=abilities, alive=context.store.uids()
         ),
         plan=lambda have: domain.plan(want, have),
     )
