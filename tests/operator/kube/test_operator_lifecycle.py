@@ -395,6 +395,24 @@ def test_case_o16_an_object_deleted_and_made_anew_with_other_settings_converges_
         world.wait_gone("StreamTopic", namespace, "orders")
 
 
+def test_case_o16_an_object_made_anew_at_once_is_never_in_conflict_with_the_one_before(
+    world: World, server: RedisServer, namespace: str
+) -> None:
+    objects = [a_topic("orders"), a_policy("jobs"), a_client("app", {"orders": ["Publish"]}, username=f"{namespace}-u")]
+    for _ in range(20):
+        world.create(namespace, *objects)
+        for one in objects:
+            world.delete(one["kind"], namespace, one["metadata"]["name"])
+        world.wait_gone("CoordinationClient", namespace, "app")
+    world.create(namespace, *objects)
+    for one in objects:
+        world.wait_ready(one["kind"], namespace, one["metadata"]["name"])
+    told = [event for one in objects for event in world.events(namespace, one["metadata"]["name"])]
+    assert [event["message"] for event in told if event["reason"] == "Conflict"] == []
+    records = [record for record in server.cli("HVALS", "streamhold:owners") if f'"{namespace}"' in record]
+    assert len(records) == len(objects), records
+
+
 def test_case_o17_another_namespace_gets_in_by_its_labels_and_out_again(
     world: World, server: RedisServer, namespace: str
 ) -> None:

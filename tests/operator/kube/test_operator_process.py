@@ -139,6 +139,19 @@ def test_what_was_deleted_while_it_was_away_is_cleaned_up(world: World, server: 
     eventually_sync(unclaimed, message="the claim of the deleted topic stayed")
 
 
+def test_the_user_of_a_client_that_was_released_by_force_is_removed(
+    world: World, server: RedisServer, namespace: str
+) -> None:
+    secret = world.secret(namespace, "client-8-streamhold")
+    assert secret is not None
+    world.operator.stop()
+    world.delete("CoordinationClient", namespace, "client-8")
+    world.patch("CoordinationClient", namespace, "client-8", {"metadata": {"finalizers": []}})
+    assert lets_in(secret)
+    world.start_operator()
+    eventually_sync(lambda: not lets_in(secret), message="the user of a client that is gone still works")
+
+
 def test_the_endpoints_tell_health_and_metrics(world: World, namespace: str) -> None:
     assert world.operator.page("/healthz") == (200, "ok\n")
     assert world.operator.page("/readyz") == (200, "ok\n")

@@ -6,12 +6,13 @@ import pytest
 
 from streamhold_operator.api.conditions import Reason
 from streamhold_operator.api.v1alpha1.redisconnection import Topology
-from streamhold_operator.domain import lease
+from streamhold_operator.domain import client, lease
 from streamhold_operator.domain.acl import AclAbilities
-from streamhold_operator.domain.actions import RegisterClaim, RemoveClaim
+from streamhold_operator.domain.actions import DeleteUser, RegisterClaim, RemoveClaim
 from streamhold_operator.domain.claims import Owners
 from streamhold_operator.domain.connection import (
     Endpoint,
+    Leftover,
     ServerFacts,
     Want,
     check,
@@ -21,7 +22,7 @@ from streamhold_operator.domain.connection import (
     plan,
 )
 from streamhold_operator.domain.outcome import Outcome, Refusal
-from support.operator_objects import CLUSTER, a_policy
+from support.operator_objects import CLUSTER, a_client, a_policy
 
 ENDPOINT = Endpoint("redis", 6379)
 
@@ -122,8 +123,16 @@ def test_claims_of_gone_objects_are_removed() -> None:
     there = lease.Want.of(a_policy(), prefix="p", cluster="far").record
     owners = Owners([here, there])
     assert plan(owners, cluster=CLUSTER, alive={here.uid}, namespaces=None) == ()
-    assert plan(owners, cluster=CLUSTER, alive=(), namespaces=None) == (RemoveClaim(here.field),)
+    left = Leftover(users=(), claim=RemoveClaim(here.field))
+    assert plan(owners, cluster=CLUSTER, alive=(), namespaces=None) == (left,)
     assert plan(owners, cluster=CLUSTER, alive=(), namespaces=["other"]) == ()
+
+
+def test_a_gone_client_leaves_no_user_behind() -> None:
+    want = client.Want.of(a_client("app", username="shop-app"), cluster=CLUSTER)
+    (left,) = plan(Owners([want.record]), cluster=CLUSTER, alive=(), namespaces=None)
+    assert left.users == (DeleteUser(username="shop-app", marker=want.marker),)
+    assert left.claim == RemoveClaim(want.record.field)
 
 
 def test_a_lease_policy_claims_its_family_and_is_ready() -> None:

@@ -32,6 +32,7 @@ __all__ = [
     "prefix_claim",
     "stale",
     "user_claim",
+    "usernames",
 ]
 
 Claim = str
@@ -62,6 +63,11 @@ def area_claim(prefix: str) -> Claim:
 def user_claim(username: str) -> Claim:
     """Return the claim on an ACL user."""
     return f"user:{username}"
+
+
+def usernames(claims: Iterable[Claim]) -> list[str]:
+    """Return the ACL users among what is claimed."""
+    return [name for kind, name in map(_split, claims) if kind == "user"]
 
 
 def overlaps(one: Claim, other: Claim) -> bool:

@@ -7,17 +7,19 @@ from dataclasses import dataclass
 
 from streamhold_operator.api.conditions import Reason
 from streamhold_operator.api.v1alpha1.redisconnection import Topology
-from streamhold_operator.domain.acl import AclAbilities
-from streamhold_operator.domain.actions import RemoveClaim
-from streamhold_operator.domain.claims import Owners, stale
+from streamhold_operator.domain.acl import AclAbilities, owner_marker
+from streamhold_operator.domain.actions import DeleteUser, RemoveClaim
+from streamhold_operator.domain.claims import OwnerRecord, Owners, stale, usernames
 from streamhold_operator.domain.outcome import Outcome, Refusal
 
 __all__ = [
     "Endpoint",
+    "Leftover",
     "ServerFacts",
     "Want",
     "check",
     "conclude",
+    "leftover",
     "open_default_user",
     "parse_endpoint",
     "plan",
@@ -155,11 +157,28 @@ def _status(facts: ServerFacts) -> dict[str, object]:
     }
 
 
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """What an object left in Redis that went while nobody watched, or while Redis was away."""
+
+    users: tuple[DeleteUser, ...]
+    """First: a claim is what its user is found by."""
+    claim: RemoveClaim
+
+
 def plan(
     owners: Owners, *, cluster: str, alive: Collection[str], namespaces: Collection[str] | None
-) -> tuple[RemoveClaim, ...]:
-    """Return the removal of claims that nobody stands behind any more: their objects went while nobody watched."""
-    return tuple(RemoveClaim(field) for field in stale(owners, cluster=cluster, alive=alive, namespaces=namespaces))
+) -> tuple[Leftover, ...]:
+    """Return what is to be removed since nobody stands behind it any more."""
+    gone = stale(owners, cluster=cluster, alive=alive, namespaces=namespaces)
+    return tuple(leftover(owners.records[field]) for field in gone)
+
+
+def leftover(record: OwnerRecord) -> Leftover:
+    """Return what the object with this record leaves when it just goes."""
+    marker = owner_marker(record.cluster, record.uid)
+    users = tuple(DeleteUser(username=name, marker=marker) for name in usernames(record.claims))
+    return Leftover(users=users, claim=RemoveClaim(record.field))
 
 
 def parse_endpoint(text: str) -> Endpoint:

@@ -68,6 +68,10 @@ class Again:
 DONE = Again()
 
 
+class Vanished(Exception):
+    """The object is gone: nothing may be made for it any more."""
+
+
 def parse_time(timestamp: str) -> datetime.datetime:
     """Read a time as the API server writes it."""
     return datetime.datetime.fromisoformat(timestamp.replace("Z", "+00:00"))
@@ -164,12 +168,18 @@ async def tell(context: Context, raw: Raw, reason: str, message: str, *, type_: 
 
 
 async def keep_finalizer(context: Context, raw: Raw, *, wanted: bool) -> Raw:
-    """Have our finalizer on the object, or not; return the object as it is then."""
+    """Have our finalizer on the object, or not; return the object as it is then.
+
+    Raises:
+        Vanished: it was wanted, and there is no such object any more.
+    """
     if (FINALIZER in (raw["metadata"].get("finalizers") or ())) == wanted:
         return raw
     context.metrics.api_writes.labels("finalizer").inc()
     written = await context.kube.set_finalizer(raw, wanted=wanted)
     if written is None:
+        if wanted:
+            raise Vanished
         return raw
     if not (written["metadata"].get("deletionTimestamp") and not written["metadata"].get("finalizers")):
         context.wake(context.store.remember(written, ours=True))

@@ -19,6 +19,7 @@ from streamhold_operator.domain.outcome import Outcome, Refusal
 from streamhold_operator.reconcile.base import Again, Context, publish
 from streamhold_operator.reconcile.secrets import entry, secret_entries
 from streamhold_operator.reconcile.sessions import Session
+from streamhold_operator.reconcile.settling import clear_leftovers
 from streamhold_operator.store import Key, Raw
 
 RETIRED = 60.0
@@ -85,14 +86,7 @@ async def _resync(context: Context, session: Session) -> None:
     streams = {interest.stream_key: interest.groups for interest in interests if interest.stream_key is not None}
     users = [interest.username for interest in interests if interest.username is not None]
     snapshot = await session.observe(streams, users)
-    removals = domain.plan(
-        snapshot.owners,
-        cluster=context.cluster,
-        alive=context.store.uids(),
-        namespaces=context.settings.namespaces or None,
-    )
-    if removals:
-        await session.apply(removals)
+    if await clear_leftovers(context, session):
         snapshot = await session.observe(streams, users)
     context.wake(session.changed(snapshot))
 

@@ -14,7 +14,7 @@ from streamhold_operator.api import InvalidObject
 from streamhold_operator.api.conditions import Reason
 from streamhold_operator.domain.outcome import Outcome, Refusal
 from streamhold_operator.reconcile import client, connection, lease, topic
-from streamhold_operator.reconcile.base import DONE, GRACE, Again, Context, publish
+from streamhold_operator.reconcile.base import DONE, GRACE, Again, Context, Vanished, publish
 from streamhold_operator.store import CLIENT, CONNECTION, LEASE, TOPIC, Key, Raw
 
 logger = logging.getLogger("streamhold_operator.reconcile")
@@ -74,6 +74,8 @@ async def _guarded(context: Context, key: Key) -> Again:
         again = await _PASSES[key.kind](context, key)
         context.undecided_since.pop(key, None)
         return again
+    except Vanished:
+        return DONE  # the watch tells of its end, or the comparison
     except Refusal as refusal:
         return await _refused(context, key, refusal)
     except InvalidObject as exc:

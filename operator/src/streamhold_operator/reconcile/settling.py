@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from streamhold_operator.adapters.redis import Result, Snapshot
 from streamhold_operator.api.conditions import Reason
+from streamhold_operator.domain import connection
 from streamhold_operator.domain.actions import Action, RemoveClaim
 from streamhold_operator.domain.outcome import Refusal
 from streamhold_operator.reconcile.base import Context
 from streamhold_operator.reconcile.sessions import Session
 from streamhold_operator.store import Key
+
+logger = logging.getLogger("streamhold_operator.reconcile")
 
 ROUNDS = 4
 """A claim, then what it allows, makes two; more only while others change the same things."""
@@ -67,6 +71,9 @@ async def settle(
             raise failed
         have = observed(snapshot)
         todo = plan(have)
+        in_conflict = todo.refusal is not None and todo.refusal.reason == Reason.CONFLICT
+        if in_conflict and await clear_leftovers(context, session):
+            continue  # it may have been in the way of nobody but one that is gone
         results = await applied(context, session, todo.actions)
         failure = next((result.failure for result in results if result.failure is not None), None)
         warnings = tuple(result.warning for result in results if result.warning is not None)
@@ -96,13 +103,41 @@ async def release(context: Context, session: Session, key: Key, field: str) -> N
 
 
 async def release_gone(context: Context, key: Key) -> None:
-    """Give up what an object claimed that is gone without a trace; what cannot be done now is done at the resync."""
+    """Give up what an object had that is gone without a trace; what cannot be done now is done at the resync."""
     context.warned.pop(key, None)
     session = context.sessions.interested(key)
     if session is None:
         return
-    field = session.interests[key].record.field
-    if session.usable:
-        await release(context, session, key, field)
-    else:
-        session.interests.pop(key, None)
+    record = session.interests.pop(key).record
+    if session.usable and record.field in session.owners.records:
+        await _clear(context, session, [connection.leftover(record)])
+
+
+async def clear_leftovers(context: Context, session: Session) -> bool:
+    """Remove what objects left that are gone; return whether anybody's claim went.
+
+    Raises:
+        Refusal: the server could not be reached.
+    """
+    leftovers = connection.plan(
+        session.owners,
+        cluster=context.cluster,
+        alive=context.store.uids(),
+        namespaces=context.settings.namespaces or None,
+    )
+    return await _clear(context, session, leftovers)
+
+
+async def _clear(context: Context, session: Session, leftovers: Sequence[connection.Leftover]) -> bool:
+    """Remove users, then claims; a claim stays, for the next resync, as long as its user cannot be removed."""
+    managed = session.admin is not None and session.admin.target.acl
+    deletions = [deletion for leftover in leftovers for deletion in leftover.users] if managed else []
+    results = await applied(context, session, deletions)
+    failed = {result.action: result.failure for result in results if result.failure is not None}
+    for action, failure in failed.items():
+        logger.warning("%s: %s was left behind and could not be removed: %s", session.key, action, failure.message)
+    claims = [leftover.claim for leftover in leftovers if failed.keys().isdisjoint(leftover.users)]
+    await applied(context, session, claims)
+    for claim in claims:
+        session.take(session.owners.without(claim.field))
+    return bool(claims)
