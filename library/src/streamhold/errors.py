@@ -29,7 +29,6 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Iterable
-from typing import ClassVar
 
 __all__ = [
     "AccessNotGranted",
@@ -77,7 +76,7 @@ _short = _Short().repr
 class StreamholdError(Exception):
     """Base of all errors of this package."""
 
-    retryable: ClassVar[bool] = False
+    retryable: bool = False
     """Whether the same call may be made again without harm."""
 
 
@@ -200,13 +199,14 @@ class ServerFull(BackendError):
 
 
 class PublishError(StreamholdError):
-    """An event was not published; the cause says why."""
+    """An event was not published; the cause says why, and whether the same call may be made again."""
 
     topic: str
 
-    def __init__(self, topic: str, problem: str) -> None:
-        super().__init__(f"publish to {topic!r}: {problem}")
+    def __init__(self, topic: str, problem: str, *, retryable: bool = False) -> None:
+        super().__init__(f"publish to {_short(topic)}: {problem}")
         self.topic = topic
+        self.retryable = retryable
 
 
 class PublishOutcomeUnknown(PublishError):

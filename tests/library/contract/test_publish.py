@@ -210,3 +210,18 @@ async def _publish_many(hub: RedisStreamsPubSub, count: int) -> None:
     async with anyio.create_task_group() as publishing:
         for number in range(count):
             publishing.start_soon(hub.publish, "orders", an_event(number))
+
+
+async def test_a_publish_that_failed_says_whether_it_may_be_repeated(own_world: RedisWorld) -> None:
+    hub = own_world.hub(publish_timeout=0.3)
+    await hub.publish("orders", an_event(1))
+    await own_world.plain.config_set("maxmemory", "1")
+    with pytest.raises(PublishError) as full:
+        await hub.publish("orders", an_event(2))
+    await own_world.plain.config_set("maxmemory", "0")
+    own_world.server.kill()
+    await eventually(lambda: hub._client._line.link is None)
+    with pytest.raises(PublishError) as away:
+        await hub.publish("orders", an_event(3))
+    assert (full.value.retryable, away.value.retryable) == (False, True)
+    assert not PublishOutcomeUnknown("orders", "…").retryable

@@ -50,7 +50,7 @@ class Publisher:
         except OutcomeUnknown as error:
             raise PublishOutcomeUnknown(place.topic, f"it may or may not be in the topic: {error}") from error
         except BackendError as error:
-            raise PublishError(place.topic, str(error)) from error
+            raise PublishError(place.topic, str(error), retryable=error.retryable) from error
         finally:
             wave.under_way -= 1
             if not wave.under_way and wave.done is not None and not wave.done.done():
