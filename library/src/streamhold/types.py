@@ -5,7 +5,7 @@ Detection is structural: whatever has the methods is one, whether or not it inhe
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypedDict
 
 __all__ = [
@@ -45,7 +45,7 @@ class EventMembers(TypedDict, total=False):
 StartFrom: TypeAlias = Literal["earliest", "latest"]
 """Where a new group begins: at the stream's first entry, or behind its last."""
 
-Settle: TypeAlias = Callable[[], Awaitable[None]]
+Settle: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 """`ack` or `nack` of one delivery: calling it is enough, awaiting it waits for the server and raises what failed.
 
 The first of the two wins; further calls change nothing, unless the first failed. In a plain function, which runs in a

@@ -319,3 +319,23 @@ async def test_a_publish_under_way_when_its_hub_closes_is_told_what_became_of_it
 
 async def _is_pending(world: RedisWorld, count: int) -> bool:
     return "g" in await world.groups("orders") and await world.pending("orders", "g") == count
+
+
+async def test_several_handlers_that_close_the_hub_do_not_wait_for_each_other_c24(world: RedisWorld) -> None:
+    hub = world.hub(close_timeout=20.0)
+    inside, ended = 0, 0
+
+    async def handle(event: Event, ack: Settle, nack: Settle) -> None:
+        nonlocal inside, ended
+        inside += 1
+        await eventually(lambda: inside == 3)
+        await ack()
+        await hub.close()
+        ended += 1
+
+    await hub.subscribe("orders", handle, group="g")
+    for number in range(3):
+        await hub.publish("orders", an_event(number))
+    await eventually(lambda: ended == 3, timeout=10)
+    await hub.close()
+    assert await world.pending("orders", "g") == 0

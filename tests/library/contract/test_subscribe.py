@@ -6,6 +6,7 @@ import asyncio
 import functools
 import threading
 import time
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -429,3 +430,50 @@ async def test_without_the_right_to_unblock_reads_end_by_themselves(world: Redis
             await hub.close()
     finally:
         await world.plain.acl_deluser(name)
+
+
+async def test_a_handler_that_cancels_its_own_task_ends_at_the_cap_c17(world: RedisWorld) -> None:
+    hub = world.hub(max_delivery_attempts=3)
+    attempts: list[int] = []
+
+    async def handle(event: Event, ack: Settle, nack: Settle) -> None:
+        attempts.append(event["deliveryAttempt"])
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await anyio.sleep(10)
+
+    await hub.subscribe("orders", handle, group="g")
+    await hub.publish("orders", an_event(1))
+    await eventually(lambda: hub.counters.dropped == 1)
+    assert attempts == [1, 2, 3]
+
+
+async def test_cancelled_calls_of_subscribe_and_unsubscribe_leave_nothing_behind_c23(world: RedisWorld) -> None:
+    hub = world.hub()
+    recorders = [Recorder() for _ in range(8)]
+    random = Random(3)
+
+    async def come_and_go() -> None:
+        for _ in range(12):
+            topic, recorder = random.choice("ab"), random.choice(recorders)
+            group = random.choice([None, "g"])
+            with anyio.move_on_after(random.random() * 0.02):
+                if random.random() < 0.5:
+                    await hub.subscribe(topic, recorder, group=group)
+                else:
+                    await hub.unsubscribe(topic, recorder)
+
+    async with anyio.create_task_group() as storm:
+        for _ in range(10):
+            storm.start_soon(come_and_go)
+    for topic in "ab":
+        for recorder in recorders:
+            await hub.unsubscribe(topic, recorder)
+
+    async def nothing_left() -> bool:
+        groups = [group for topic in "ab" for group in (await world.groups(topic)).values()]
+        return all(group["name"] == "g" and group["consumers"] == 0 for group in groups)
+
+    await eventually(nothing_left)
+    assert not hub._subscriptions._readers

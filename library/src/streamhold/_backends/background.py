@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 
 __all__ = ["Background"]
+
+T = TypeVar("T")
 
 
 class Background:
@@ -23,7 +25,7 @@ class Background:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._log = log
 
-    def spawn(self, work: Coroutine[Any, Any, Any], name: str | None = None) -> asyncio.Task[Any]:
+    def spawn(self, work: Coroutine[Any, Any, T], name: str | None = None) -> asyncio.Task[T]:
         """Run something in the background until it ends; a crash is logged."""
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks.add(task)

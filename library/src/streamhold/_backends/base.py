@@ -12,7 +12,7 @@ import inspect
 import logging
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, Protocol, TypeAlias, cast
 
 import anyio
@@ -70,15 +70,20 @@ class Counters:
         return f"Counters({', '.join(f'{name}={getattr(self, name)}' for name in self.__slots__)})"
 
 
-class Outcome:
-    """The end of an `ack`, `nack` or `extend` that has been started: awaiting it is optional."""
+class Outcome(Coroutine[Any, Any, None]):
+    """The end of an `ack`, `nack` or `extend` that has been started: awaiting it is optional.
 
-    __slots__ = ("_done", "_error", "_waiters")
+    It has the methods of a coroutine, so that `asyncio.create_task` and task groups take it; unlike one, it may be
+    awaited any number of times, and by several tasks at once.
+    """
+
+    __slots__ = ("_done", "_error", "_steps", "_waiters")
 
     def __init__(self) -> None:
         self._done = False
         self._error: Exception | None = None
         self._waiters: list[asyncio.Future[None]] = []
+        self._steps: dict[asyncio.Task[Any] | None, Generator[Any, None, None]] | None = None
 
     @classmethod
     def nothing(cls) -> Outcome:
@@ -108,6 +113,33 @@ class Outcome:
             yield from waiter
         if self._error is not None:
             raise self._error
+
+    # ---- what a task needs that was made of it ----
+
+    def send(self, value: Any, /) -> Any:
+        """Go on waiting, on behalf of the current task."""
+        return self._step(lambda waiting: waiting.send(value))
+
+    def throw(self, kind: Any, value: Any = None, trace: Any = None, /) -> Any:
+        """End the waiting of the current task with an exception, e.g. its cancellation."""
+        error = kind if isinstance(kind, BaseException) else kind() if value is None else value
+        return self._step(lambda waiting: waiting.throw(error))
+
+    def close(self) -> None:
+        """Nothing to do: what was started goes on."""
+
+    def _step(self, step: Callable[[Generator[Any, None, None]], Any]) -> Any:
+        if self._steps is None:
+            self._steps = {}
+        task = asyncio.current_task()
+        waiting = self._steps.get(task)
+        if waiting is None:
+            waiting = self._steps[task] = self.__await__()
+        try:
+            return step(waiting)
+        except BaseException:
+            del self._steps[task]
+            raise
 
 
 _NOTHING = Outcome()
@@ -236,6 +268,10 @@ class Subscriber(Protocol):
         """Wait until none has, except one that asks this itself."""
         ...
 
+    def runs(self, task: asyncio.Task[Any] | None) -> bool:
+        """Whether a task is one of its handlers."""
+        ...
+
     def abandon(self) -> None:
         """Cancel the handlers that run, except one that asks this itself."""
         ...
@@ -256,6 +292,7 @@ class CallbackSubscriber:
         self._tasks: dict[Delivery, asyncio.Task[None]] = {}
         self._idle: anyio.Event | None = None
         self._threads: anyio.CapacityLimiter | None = None
+        self._abandoned = False
 
     def room(self) -> int:
         """How many more handlers may start."""
@@ -284,15 +321,20 @@ class CallbackSubscriber:
         """Whether a handler runs."""
         return self.running > 0
 
+    def runs(self, task: asyncio.Task[Any] | None) -> bool:
+        """Whether a task is one of its handlers."""
+        return task in self._tasks.values()
+
     def abandon(self) -> None:
         """Cancel the handlers that run; a thread goes on, but nobody waits for it."""
+        self._abandoned = True
         for task in list(self._tasks.values()):
             if task is not asyncio.current_task():
                 task.cancel()
 
     async def idle(self) -> None:
         """Wait until no handler runs, except one that asks this itself."""
-        while self.running > (asyncio.current_task() in self._tasks.values()):
+        while self.running > self.runs(asyncio.current_task()):
             self._idle = anyio.Event()
             await self._idle.wait()
 
@@ -318,11 +360,14 @@ class CallbackSubscriber:
                 self._log.warning("%s: handler failed, nacking: %r", delivery.topic, error, exc_info=error)
                 delivery.nack(f"{type(error).__name__}: {error}")
         except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
+            if self._abandoned:
                 delivery.hand_back()
                 raise
-            delivery.nack("something that the handler waited for was cancelled")  # nobody cancelled the handler
+            # The handler's own doing, or its application's: it counts, or an event could come round for ever.
+            delivery.nack("the handler was cancelled, or something that it waited for")
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
         finally:
             delivery.held = False
             self.running -= 1
@@ -422,6 +467,10 @@ class QueueSubscriber:
     def busy(self) -> bool:
         """Whether something that was handed out is not settled."""
         return self._handed_out > 0
+
+    def runs(self, task: asyncio.Task[Any] | None) -> bool:
+        """No: what iterates belongs to the application."""
+        return False
 
     def abandon(self) -> None:
         """Nothing to do: what iterates belongs to the application."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import anyio
 
@@ -415,6 +415,9 @@ class _Nobody:
 
     async def idle(self) -> None:
         """Always."""
+
+    def runs(self, task: asyncio.Task[Any] | None) -> bool:
+        return False
 
     def abandon(self) -> None:
         """Nobody runs."""

@@ -188,6 +188,10 @@ class RedisBackend:
         registered = self._callbacks.pop(_key_of(topic, callback), None)
         if registered is None:
             return
+        # Seen through even if the caller is cancelled: nobody could end the subscription any more.
+        await asyncio.shield(self._background.spawn(self._end(registered)))
+
+    async def _end(self, registered: _Registered) -> None:
         await registered.ready.wait()  # one that is still being made is torn down when it is there
         if registered.subscription is not None:
             await self.close_subscription(registered.subscription)
@@ -203,9 +207,10 @@ class RedisBackend:
             self._subscriptions.cleared(place)
             await self._client.execute("DEL", place.key, idempotent=True)
             self._subscriptions.cleared(place)  # once more: a read may have come back in between
+        except ConfigError as error:  # it names the topic, whatever that is
+            self._log.warning("clearing a topic failed: %s", error)
         except StreamholdError as error:
-            named = topic if isinstance(topic, str) else type(topic)
-            self._log.warning("%s: clearing the topic failed: %s", named, error)
+            self._log.warning("%s: clearing the topic failed: %s", topic, error)
 
     # ---- leases ----
 
@@ -288,13 +293,17 @@ class RedisBackend:
     async def close(self) -> None:
         """End everything in order; idempotent, and it ends while the server is down.
 
+        A handler may call it too; while somebody else closes the hub already, that returns at once.
+
         Reading stops; what is buffered goes back to its group at once; handlers have `close_timeout` seconds to
         finish, then they are cancelled and their events go back too. Accepted publishes are waited for. Private groups
         and consumers without pending entries are removed, then all connections are closed.
         """
         self._closed = True
         if self._closing is not None:
-            await asyncio.shield(self._closing)
+            # A handler is waited for by whoever closes: it must not wait for that in turn.
+            if not self._subscriptions.handles(asyncio.current_task()):
+                await asyncio.shield(self._closing)
             return
         self._closing = asyncio.get_running_loop().create_future()
         try:
@@ -331,15 +340,35 @@ class RedisBackend:
         """Subscribe something that takes deliveries (for the layers above; applications use `subscribe`)."""
         self._must_be_open("subscribe")
         place = self._place(topic, "Consume")
-        subscription = await self._subscriptions.open(
-            place, subscriber, check_group(group), check_start_from(start_from)
-        )
+        name, start = check_group(group), check_start_from(start_from)
+        # Seen through and undone if the caller is cancelled: cut off, it would leave a group or half a subscription.
+        opening = self._background.spawn(self._opened(place, subscriber, name, start))
+        try:
+            subscription = await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            self._background.spawn(self._undo(opening))
+            raise
+        if isinstance(subscription, Exception):
+            raise subscription
         try:
             self._must_be_open("subscribe")
         except HubClosed:
             await self._subscriptions.close(subscription)
             raise
         return subscription
+
+    async def _opened(
+        self, place: Place, subscriber: Subscriber, group: str | None, start_from: StartFrom
+    ) -> Subscription | Exception:
+        try:
+            return await self._subscriptions.open(place, subscriber, group, start_from)
+        except Exception as error:
+            return error  # for the caller, if there is one still
+
+    async def _undo(self, opening: asyncio.Task[Subscription | Exception]) -> None:
+        subscription = await opening
+        if isinstance(subscription, Subscription):
+            await self.close_subscription(subscription)
 
     async def close_subscription(self, subscription: Subscription) -> None:
         """End what `open_subscription` returned; nothing is left to do after `close`."""

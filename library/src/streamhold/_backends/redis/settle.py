@@ -2,31 +2,39 @@
 
 All acks of one turn of the event loop leave as one XACK per topic and group. A nack writes the event once more for its
 own group and acknowledges the old entry, only while that is still pending for this consumer: repeating it is harmless.
+
+What failed is tried again later, less and less often: else an event whose handler has ended would stay in flight here,
+take up its subscriber's room, and be delivered to nobody.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
-from typing import TYPE_CHECKING, Any
+import random
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from streamhold._backends.background import Background
 from streamhold._backends.base import Counters, Delivery, Log, Outcome
 from streamhold._backends.redis.client import Arg, RedisClient
 from streamhold._backends.redis.scripts import Script
 from streamhold._backends.stamp import created_now
-from streamhold._core.delivery import GivenUp, dead_letter, may_retry, read_fields, retry_fields
+from streamhold._core.backoff import Backoff
+from streamhold._core.delivery import GivenUp, State, dead_letter, may_retry, read_fields, retry_fields
 from streamhold._core.envelope import republished
-from streamhold.errors import BackendError, StreamholdError
+from streamhold.errors import BackendError, BackendUnavailable, HubClosed, OutcomeUnknown, StreamholdError
 
 if TYPE_CHECKING:
     from streamhold._backends.redis.attachment import Attachment
 
 __all__ = ["Settler"]
 
+Settling: TypeAlias = "Callable[[], Outcome]"
+
 _NACK = Script("nack")
 _HOLD = Script("hold")
 _LEAVE = Script("leave")
+_TRYING_AGAIN = Backoff(first=1.0, limit=30.0)
 _IDS_PER_COMMAND = 1000
 _IDS_PER_HOLD = 200
 
@@ -49,6 +57,11 @@ class Settler:
         self._counters = counters
         self._log = log
         self._batches: dict[Attachment, _Batch] = {}
+        self._unsettled: dict[Delivery, Settling] = {}
+        """Deliveries whose settlement failed, and how to repeat it."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._failures = 0
+        self._ending = False
 
     def ack(self, attachment: Attachment, delivery: Delivery) -> Outcome:
         """Acknowledge a delivery with all others of this turn."""
@@ -64,12 +77,15 @@ class Settler:
     def nack(self, attachment: Attachment, delivery: Delivery, reason: str) -> Outcome:
         """Write the event once more with the next attempt, or give it up at the cap."""
         if may_retry(delivery.attempt, attachment.place.settings.max_attempts):
-            return self._again(attachment, delivery, delivery.attempt + 1)
-        return self._alone(attachment, delivery, self._drop(attachment, delivery, reason))
+            work = self._write_again(attachment, delivery, delivery.attempt + 1)
+        else:
+            work = self._drop(attachment, delivery, reason)
+        return self._alone(attachment, delivery, work, lambda: delivery.nack(reason))
 
     def hand_back(self, attachment: Attachment, delivery: Delivery) -> Outcome:
         """Write the event once more as it is: another consumer gets it now, not after the idle time."""
-        return self._again(attachment, delivery, delivery.attempt)
+        work = self._write_again(attachment, delivery, delivery.attempt)
+        return self._alone(attachment, delivery, work, delivery.hand_back)
 
     async def give_up(self, attachment: Attachment, entry_id: bytes, fields: Sequence[bytes], why: GivenUp) -> bool:
         """Acknowledge an entry for good, keeping it in the dead letters if there are some; False: not ours any more."""
@@ -142,34 +158,85 @@ class Settler:
                 ids = batch.ids[at : at + _IDS_PER_COMMAND]
                 await self._client.execute(b"XACK", attachment.key, attachment.group, *ids, idempotent=True)
         except StreamholdError as error:
-            # They stay pending, so they are delivered again: at least once.
             self._log.warning("%s: %d acks failed: %s", attachment.place.topic, len(batch.ids), error)
             for delivery in batch.deliveries:
-                delivery.failed()
+                self._failed(delivery, delivery.ack, error)
             batch.outcome.fail(error)
             return
         for delivery in batch.deliveries:
             attachment.settled(delivery)
         batch.outcome.succeed()
 
+    # ---- what failed ----
+
+    def end(self, delivery: Delivery) -> None:
+        """Settle for the last time: as its handler wanted if that failed, else give it to somebody else."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._ending = True
+        self._unsettled.pop(delivery, delivery.hand_back)()
+
+    def _failed(self, delivery: Delivery, again: Settling, error: StreamholdError) -> None:
+        """Try again later: a handler that did not wait for the outcome does not know, and nobody else would."""
+        delivery.failed()
+        if self._ending or isinstance(error, HubClosed):
+            return
+        self._unsettled[delivery] = again
+        if self._timer is None:
+            self._failures += 1
+            delay = _TRYING_AGAIN.delay(self._failures, random.random())
+            self._timer = asyncio.get_running_loop().call_later(delay, self._try_again)
+
+    def _try_again(self) -> None:
+        self._background.spawn(self._settle_failed())
+
+    async def _settle_failed(self) -> None:
+        """Repeat what failed, of each topic until one fails again; without a connection nothing more."""
+        due, self._unsettled = self._unsettled, {}
+        refused: set[str] = set()
+        unreachable = False
+        for delivery, again in due.items():
+            if delivery.state is not State.OPEN:
+                continue  # its handler tried again itself
+            if unreachable or delivery.topic in refused:
+                self._unsettled[delivery] = again
+                continue
+            try:
+                await again()
+            except (BackendUnavailable, OutcomeUnknown, HubClosed):
+                unreachable = True
+            except StreamholdError:
+                refused.add(delivery.topic)
+        self._timer = None
+        if not self._unsettled:
+            self._failures = 0
+        elif not self._ending:
+            self._failures += 1
+            delay = _TRYING_AGAIN.delay(self._failures, random.random())
+            self._timer = asyncio.get_running_loop().call_later(delay, self._try_again)
+
     # ---- nacks ----
 
-    def _again(self, attachment: Attachment, delivery: Delivery, attempt: int) -> Outcome:
-        return self._alone(attachment, delivery, self._write_again(attachment, delivery, attempt))
-
-    def _alone(self, attachment: Attachment, delivery: Delivery, work: Coroutine[Any, Any, object]) -> Outcome:
+    def _alone(
+        self, attachment: Attachment, delivery: Delivery, work: Coroutine[Any, Any, object], again: Settling
+    ) -> Outcome:
         outcome = Outcome()
-        self._background.spawn(self._see_through(attachment, delivery, work, outcome))
+        self._background.spawn(self._see_through(attachment, delivery, work, again, outcome))
         return outcome
 
     async def _see_through(
-        self, attachment: Attachment, delivery: Delivery, work: Coroutine[Any, Any, object], outcome: Outcome
+        self,
+        attachment: Attachment,
+        delivery: Delivery,
+        work: Coroutine[Any, Any, object],
+        again: Settling,
+        outcome: Outcome,
     ) -> None:
         try:
             await work
         except StreamholdError as error:
             self._log.warning("%s: settling %r failed: %s", delivery.topic, delivery.entry_id, error)
-            delivery.failed()
+            self._failed(delivery, again, error)
             outcome.fail(error)
             return
         attachment.settled(delivery)

@@ -5,6 +5,7 @@ Group names share readers: one for each group that somebody named, one for all p
 
 from __future__ import annotations
 
+import asyncio
 import os
 import platform
 import secrets
@@ -12,6 +13,7 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import anyio
 
@@ -135,6 +137,10 @@ class Subscriptions:
             return True
         return False
 
+    def handles(self, task: asyncio.Task[Any] | None) -> bool:
+        """Whether a task runs one of the handlers."""
+        return any(subscriber.runs(task) for subscriber in self._subscribers())
+
     def abandon_handlers(self) -> None:
         """Cancel the handlers that still run."""
         for subscriber in self._subscribers():
@@ -150,7 +156,7 @@ class Subscriptions:
             if delivery.state is State.OPEN
         ]
         for delivery in left:
-            delivery.hand_back()
+            self._shared.settler.end(delivery)
         return len(left)
 
     async def leave_groups(self) -> None:
