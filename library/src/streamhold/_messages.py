@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, Self
 
@@ -53,7 +53,7 @@ class Message:
     def __repr__(self) -> str:
         return f"<Message {self.id} of {self.topic!r}, attempt {self.attempt}>"
 
-    def ack(self) -> Coroutine[Any, Any, None]:
+    def ack(self) -> Awaitable[None]:
         """Settle it as handled. Calling is enough; awaiting waits for the server.
 
         Raises:
@@ -61,7 +61,7 @@ class Message:
         """
         return self._delivery.ack()
 
-    def nack(self, reason: str = "nacked by the handler") -> Coroutine[Any, Any, None]:
+    def nack(self, reason: str = "nacked by the handler") -> Awaitable[None]:
         """Settle it as not handled: delivered again to this group, or given up at the cap. Calling is enough.
 
         Args:
@@ -72,7 +72,7 @@ class Message:
         """
         return self._delivery.nack(reason)
 
-    def extend(self) -> Coroutine[Any, Any, None]:
+    def extend(self) -> Awaitable[None]:
         """Say that it is still being worked on: the clocks that would take it away start again.
 
         Raises:

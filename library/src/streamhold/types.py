@@ -5,7 +5,7 @@ Detection is structural: whatever has the methods is one, whether or not it inhe
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypedDict
 
 __all__ = [
@@ -45,11 +45,12 @@ class EventMembers(TypedDict, total=False):
 StartFrom: TypeAlias = Literal["earliest", "latest"]
 """Where a new group begins: at the stream's first entry, or behind its last."""
 
-Settle: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
+Settle: TypeAlias = Callable[[], Awaitable[None]]
 """`ack` or `nack` of one delivery: calling it is enough, awaiting it waits for the server and raises what failed.
 
 The first of the two wins; further calls change nothing, unless the first failed. In a plain function, which runs in a
-worker thread, the call itself waits and raises.
+worker thread, the call itself waits and raises. What a call returns can be made a task of; type checkers are told less,
+so that they do not demand that it is awaited.
 """
 
 Callback: TypeAlias = Callable[[Event, Settle, Settle], Awaitable[object] | object]

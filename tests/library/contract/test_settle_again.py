@@ -110,9 +110,9 @@ async def test_ack_and_nack_can_be_made_tasks_and_awaited_by_several(hub: RedisS
 
     async def handle(event: Event, ack: Settle, nack: Settle) -> None:
         async with asyncio.TaskGroup() as group:
-            group.create_task(ack())
-            group.create_task(ack())
-        cancelled = asyncio.create_task(nack())
+            group.create_task(ack())  # type: ignore[arg-type]
+            group.create_task(ack())  # type: ignore[arg-type]
+        cancelled = asyncio.create_task(nack())  # type: ignore[arg-type]
         cancelled.cancel()
         await asyncio.wait([cancelled])
         await asyncio.gather(ack(), asyncio.wait_for(ack(), 5))
@@ -131,8 +131,8 @@ async def test_a_task_made_of_an_ack_raises_what_failed_and_can_be_cancelled(own
     await hub.publish("orders", an_event(1))
     await eventually(lambda: recorder.settles)
     ack, _ = recorder.settles[0]
-    given_up = asyncio.create_task(ack())
-    failing = asyncio.create_task(ack())
+    given_up = asyncio.create_task(ack())  # type: ignore[arg-type]
+    failing = asyncio.create_task(ack())  # type: ignore[arg-type]
     await asyncio.sleep(0)
     given_up.cancel()
     with pytest.raises(BackendError):

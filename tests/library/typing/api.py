@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
-from typing import Any, assert_type
+from collections.abc import Awaitable
+from typing import assert_type
 
 import streamhold
 from streamhold import Event, LeaseGrant, LeaseProvider, Message, Messages, PubSub, RedisStreamsPubSub, Settle
@@ -34,7 +34,7 @@ async def use(hub: RedisStreamsPubSub) -> None:
         assert_type(await messages.next(timeout=1.5), Message)
         async for message in messages:
             assert_type(message.attempt, int)
-            assert_type(message.ack(), Coroutine[Any, Any, None])
+            assert_type(message.ack(), Awaitable[None])
             async with message.process():
                 assert_type(message.event, dict[str, Any])
     async with hub.hold_lease("jobs/x", ttl=15, wait=5) as lease:
