@@ -160,6 +160,38 @@ def test_changed_settings_reach_the_binding_and_withdrawn_rights_are_gone(world:
     assert binding(world, namespace, "shop")["password"] == before["password"]
 
 
+@pytest.mark.parametrize("obstacle", ["a suspended topic", "no password Secret", "a foreign Secret"])
+def test_withdrawn_rights_are_gone_whatever_else_is_wrong_with_the_client(
+    world: World, server: RedisServer, namespace: str, obstacle: str
+) -> None:
+    rest = {"passwordSecretRef": {"name": "own"}} if obstacle == "no password Secret" else {}
+    world.create(namespace, a_secret("own", password="a-password-of-our-own"), a_topic("kept"), a_topic("withdrawn"))
+    world.create(namespace, a_client("app", {"kept": ["Publish"], "withdrawn": ["Publish"]}, **rest))
+    world.wait_ready("CoordinationClient", namespace, "app")
+    login = binding(world, namespace, "app")
+    granted, change = [{"name": "kept", "access": ["Publish"]}], {}
+    if obstacle == "a suspended topic":
+        world.create(namespace, a_topic("new", suspend=True))
+        granted.append({"name": "new", "access": ["Publish"]})
+        reason = "TopicNotReady"
+    elif obstacle == "no password Secret":
+        world.delete("Secret", namespace, "own")
+        reason = "SecretNotFound"
+    else:
+        world.create(namespace, a_secret("foreign", precious="yes"))
+        change["secretName"] = "foreign"
+        reason = "Conflict"
+    world.patch("CoordinationClient", namespace, "app", {"spec": {"topics": granted, **change}})
+    world.wait_condition("CoordinationClient", namespace, "app", reason)
+    with log_in(login) as client:
+        assert client.xadd(f"streamhold:{namespace}:kept", {"event": "{}"})
+        with pytest.raises(redis.exceptions.NoPermissionError):
+            client.xadd(f"streamhold:{namespace}:withdrawn", {"event": "{}"})
+    found = world.get("CoordinationClient", namespace, "app")
+    assert found is not None
+    assert found["status"]["binding"] == {"name": "app-streamhold"}
+
+
 def test_a_deleted_client_leaves_no_user_no_secret_and_no_claim(
     world: World, server: RedisServer, namespace: str
 ) -> None:

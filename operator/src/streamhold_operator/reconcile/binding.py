@@ -22,31 +22,36 @@ class Found:
     """Ours; None: to be created."""
     earlier: Raw | None
     """Under the name that it had before: to be deleted once the new one is there."""
+    taken: Refusal | None = None
+    """Somebody else's Secret has the name: nothing can be written."""
 
     @property
     def source(self) -> Raw | None:
         """Where the password in use is found."""
         return self.secret or self.earlier
 
+    @property
+    def has_password(self) -> bool:
+        """Whether there is a password in use."""
+        return self.source is not None and bool((self.source.get("data") or {}).get("password"))
+
 
 async def find(context: Context, key: Key, client: CoordinationClient) -> Found:
-    """Read the binding Secret.
-
-    Raises:
-        Refusal: somebody else's Secret has its name.
-    """
+    """Read the binding Secret."""
+    taken: Refusal | None = None
     name = client.spec.effective_secret_name(key.name)
     secret = await context.kube.get(SECRET, key.namespace, name)
     if secret is not None and not _ours(secret, client):
-        if not _of_an_earlier_client(secret, key):
-            raise foreign(key, name)
-        await context.kube.delete_secret(key.namespace, name, secret["metadata"]["uid"])
+        if _of_an_earlier_client(secret, key):
+            await context.kube.delete_secret(key.namespace, name, secret["metadata"]["uid"])
+        else:
+            taken = foreign(key, name)
         secret = None
     earlier = None
     for other, _ in context.store.secrets_of(key, client.metadata.uid):
         if other != name:
             earlier = await context.kube.get(SECRET, key.namespace, other)
-    return Found(secret, earlier)
+    return Found(secret, earlier, taken)
 
 
 def foreign(key: Key, name: str) -> Refusal:

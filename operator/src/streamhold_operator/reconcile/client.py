@@ -32,7 +32,7 @@ from streamhold_operator.reconcile.removal import Removal, finish
 from streamhold_operator.reconcile.secrets import entry, secret_entries
 from streamhold_operator.reconcile.sessions import Interest, Session
 from streamhold_operator.reconcile.settling import applied, release, release_gone, settle
-from streamhold_operator.store import Key
+from streamhold_operator.store import Key, Raw
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +42,8 @@ class Login:
     username: str
     password: Password
     outcome: Outcome
+    problem: Refusal | None = None
+    """Why it is not the login that was asked for; the one before is kept."""
 
 
 async def reconcile(context: Context, key: Key) -> Again:
@@ -55,16 +57,8 @@ async def reconcile(context: Context, key: Key) -> Again:
         await release_gone(context, key)
         return DONE
     client = CoordinationClient.parse(raw)
-    username = client.spec.effective_username(key.namespace, key.name)
     if client.metadata.is_deleting:
-        removal = Removal(
-            what=f"the ACL user {username!r}", remove=lambda *found: _remove(context, key, client, found[1])
-        )
-        # With a namespace goes every Secret in it, and maybe our right to delete them.
-        secrets = [] if context.store.terminating(key.namespace) else context.store.secrets_of(key, client.metadata.uid)
-        for name, seen in secrets:
-            await context.kube.delete_secret(key.namespace, name, seen.uid)
-        return await finish(context, key, raw, removal)
+        return await _delete(context, key, raw, client)
     if client.spec.suspend:
         message = "The ACL user and the Secret are left as they are while spec.suspend is true"
         outcome = Outcome(ready=False, reason=Reason.SUSPENDED, message=message, status=kept_status(client))
@@ -75,23 +69,39 @@ async def reconcile(context: Context, key: Key) -> Again:
     if grants.problem is not None and (grants.problem.retry_after is not None or client.status.binding is None):
         raise grants.problem
     found = await binding.find(context, key, client)
+    if found.taken is not None and not found.has_password:
+        raise found.taken
     if connection.spec.access is AccessMode.SHARED:
         login = await _shared_login(context, key, connection)
     else:
         raw = await keep_finalizer(context, raw, wanted=True)
-        login = await _own_login(context, key, client, session, grants, found, username)
+        login = await _own_login(context, key, client, session, grants, found)
     outcome = login.outcome
     if outcome.ready:
-        repairs = await _bind(context, key, client, session, grants, login, found)
+        # Whatever is wrong besides: rights that were withdrawn are gone by now.
+        repairs = () if found.taken else await _bind(context, key, client, session, grants, login, found)
         outcome = replace(outcome, repairs=outcome.repairs + repairs)
-        if grants.problem is not None:
-            refused = Outcome.refused(grants.problem, status=outcome.status)
+        problem = found.taken or login.problem or grants.problem
+        if problem is not None:
+            refused = Outcome.refused(problem, status=outcome.status)
             outcome = replace(refused, repairs=outcome.repairs, warnings=outcome.warnings)
-    outcome = replace(outcome, status={**kept_status(client), **_binding_status(client, login), **outcome.status})
+    bound = {} if found.taken else _binding_status(client, login)
+    outcome = replace(outcome, status={**kept_status(client), **bound, **outcome.status})
     await publish(context, key, raw, outcome, generation=client.metadata.generation)
     if outcome.retry_after is not None:
         return Again(outcome.retry_after, failed=True)
     return _look_again(context, client, login)
+
+
+async def _delete(context: Context, key: Key, raw: Raw, client: CoordinationClient) -> Again:
+    """Delete the binding Secret and the user, then let the client go."""
+    username = client.spec.effective_username(key.namespace, key.name)
+    removal = Removal(what=f"the ACL user {username!r}", remove=lambda *found: _remove(context, key, client, found[1]))
+    # With a namespace goes every Secret in it, and maybe our right to delete them.
+    secrets = [] if context.store.terminating(key.namespace) else context.store.secrets_of(key, client.metadata.uid)
+    for name, seen in secrets:
+        await context.kube.delete_secret(key.namespace, name, seen.uid)
+    return await finish(context, key, raw, removal)
 
 
 def _look_again(context: Context, client: CoordinationClient, login: Login) -> Again:
@@ -134,14 +144,21 @@ async def _own_login(
     session: Session,
     grants: Grants,
     found: binding.Found,
-    username: str,
 ) -> Login:
     """Have the client's ACL user with its rights and passwords."""
+    username = client.spec.effective_username(key.namespace, key.name)
     assert session.facts is not None  # a usable session knows its server
     abilities = session.facts.abilities
+    imported, problem = None, None
+    try:
+        imported = await _imported(context, key, client)
+    except Refusal as refusal:
+        if not found.has_password:
+            raise
+        problem = refusal
     password = choose(
         found.source,
-        imported=await _imported(context, key, client),
+        imported=imported,
         rotation=_rotation(client),
         now=context.clock().astimezone(datetime.UTC),
     )
@@ -176,7 +193,7 @@ async def _own_login(
             user=settled.have.user if foreign else want.rule(abilities),
         )
     outcome = replace(outcome, warnings=outcome.warnings + settled.warnings)
-    return Login(username=username, password=password, outcome=outcome)
+    return Login(username=username, password=password, outcome=outcome, problem=problem)
 
 
 async def _shared_login(context: Context, key: Key, connection: RedisConnection) -> Login:

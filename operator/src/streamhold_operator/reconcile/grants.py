@@ -16,6 +16,8 @@ from streamhold_operator.reconcile.base import Context
 from streamhold_operator.reconcile.sessions import Session
 from streamhold_operator.store import LEASE, TOPIC, Key
 
+SETTLED = (Reason.SUSPENDED, Reason.CONNECTION_NOT_ALLOWED, Reason.CONFLICT, Reason.WRONG_TYPE)
+"""Reasons for which an object has no claim and gets none by itself: nothing to wait for."""
 UNDECIDED = 1.0
 """Seconds after which to look again at what has not been decided yet."""
 
@@ -108,7 +110,7 @@ def _held(
     refusal = Refusal(
         words.not_ready,
         f"{words.kind} {target.namespace}/{target.name} is not ready: {reason}: {message}",
-        retry_after=None if registered and ready is not None else UNDECIDED,
+        retry_after=None if reason in SETTLED or (registered and ready is not None) else UNDECIDED,
     )
     if not registered or session.owners.holder(record) is not None:
         return False, refusal
