@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import assert_type
+from typing import Any, assert_type
 
 import streamhold
 from streamhold import Event, LeaseGrant, LeaseProvider, Message, Messages, PubSub, RedisStreamsPubSub, Settle
