@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import streamhold
-from streamhold import AccessNotGranted, BindingError, ConfigError, LeaseNotDeclared, TopicNotDeclared
+from streamhold import AccessNotGranted, BindingError, ConfigError, Event, LeaseNotDeclared, Settle, TopicNotDeclared
 from streamhold.keys import companion
 from streamhold_dev.waiting import eventually
 from support.subscriber import Recorder, an_event
@@ -194,3 +194,53 @@ def test_connect_says_what_is_wrong_with_its_target(tmp_path: Path, monkeypatch:
         streamhold.connect("kafka://localhost")
     with pytest.raises(ConfigError, match="target"):
         streamhold.connect(7)  # type: ignore[arg-type]
+
+
+async def test_a_new_topic_is_read_while_a_read_that_cannot_be_ended_is_blocked(
+    mount: Callable[..., Path], connect: Connect, key_prefix: str
+) -> None:
+    hub = connect(mount([a_topic(key_prefix, "run.", family=True)]))
+    reader_of = hub._subscriptions._readers
+    await hub.subscribe("run.0", Recorder(), group="g")
+    during: list[bool] = []
+
+    async def handle(event: Event, ack: Settle, nack: Settle) -> None:
+        during.append(reader_of["g"]._reading is blocked)
+        await ack()
+
+    for number in range(1, 6):  # in each the read under way might happen to end
+        for topic in ("publish", "twice"):
+            await hub.publish(f"run.{number}", an_event(topic))
+        await eventually(lambda: reader_of["g"]._reading)
+        blocked = reader_of["g"]._reading
+        await hub.subscribe(f"run.{number}", handle, group="g")
+        await eventually(lambda number=number: len(during) == 2 * number)  # type: ignore[misc]
+    assert True in during
+    await hub.publish("run.1", an_event("later"))
+    await eventually(lambda: len(during) == 11)
+
+
+async def test_with_a_binding_no_command_is_tried_that_the_operator_does_not_grant(
+    mount: Callable[..., Path], connect: Connect, key_prefix: str, redis_server: RedisServer
+) -> None:
+    hub = connect(mount([a_topic(key_prefix), a_topic(key_prefix, "other")]))
+    async with redis_server.client() as plain, plain.monitor() as monitor:
+        recorder = Recorder()
+        await hub.subscribe("orders", recorder, group="g")
+        await hub.subscribe("other", recorder, group="g")
+        await hub.publish("other", an_event(1))
+        await eventually(lambda: recorder.events)
+        await hub.close()
+        mark = f"{key_prefix}:end"
+        await _say(redis_server, mark)
+        seen = []
+        async for command in monitor.listen():
+            if mark in command["command"]:
+                break
+            seen.append(command["command"].upper())
+    assert not [command for command in seen if command.startswith("CLIENT UNBLOCK")]
+
+
+async def _say(server: RedisServer, text: str) -> None:
+    async with server.client() as plain:
+        await plain.echo(text)

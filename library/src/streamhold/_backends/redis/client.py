@@ -157,6 +157,8 @@ class RedisClient(_Caller):
 
     server_label: str
     """host:port/database, for messages; never credentials."""
+    may_unblock: bool
+    """Whether CLIENT UNBLOCK is worth a try: it reaches other clients' connections too, so users may lack it."""
 
     def __init__(self, where: Target, *, timeout: float = DEFAULT_TIMEOUT, role: str = "commands") -> None:
         """Describe the client.
@@ -171,6 +173,7 @@ class RedisClient(_Caller):
         """
         _check_timeout("timeout", timeout)
         self.timeout = timeout
+        self.may_unblock = True
         self._where = where
         self._readers: set[Reader] = set()
         line = Line(
@@ -198,7 +201,9 @@ class RedisClient(_Caller):
         Raises:
             ConfigError: the binding's connection is not usable.
         """
-        return cls(target.from_binding(binding), timeout=timeout)
+        client = cls(target.from_binding(binding), timeout=timeout)
+        client.may_unblock = False  # never granted by the operator: a try would be a denial in the ACL log
+        return client
 
     @classmethod
     def from_redis_py(cls, client: object, *, timeout: float = DEFAULT_TIMEOUT) -> Self:

@@ -2,7 +2,8 @@
 
 A `GroupReader` owns one connection and one task. Each round reads all attached topics that somebody has room for in one
 XREADGROUP. A read is never cancelled, its reply would strand entries: it is ended early with CLIENT UNBLOCK where the
-server allows that, else it ends by itself within a second at most.
+server allows that, else it ends by itself within a second at most. Where it cannot be ended, what a topic holds when it
+is added is read over the connection for commands.
 
 What goes wrong with one topic must not stop the others: when a read of several fails, each is read alone once, and the
 one at fault is set aside and tried again with a growing delay. After a lost reply, what the server counts as delivered
@@ -64,8 +65,9 @@ class GroupReader:
         self._reply_lost = False
         self._failures = 0
         self._dormant_at = 0.0
-        self._may_unblock = True
         self._unblocking = False
+        self._ahead: set[Attachment] = set()
+        """Added while a read that cannot be ended early was under way: read apart from it."""
 
     def add(self, attachment: Attachment) -> None:
         """Read one more topic, from the next round on."""
@@ -73,13 +75,16 @@ class GroupReader:
         if self._task is None:
             self._task = self._shared.background.spawn(self._run(), f"streamhold reader {self.group}")
         self.poke()
+        if self._reading and not self._can_unblock():
+            self._ahead.add(attachment)
+            self._shared.background.spawn(self._read_ahead(attachment))
 
     async def remove(self, attachment: Attachment) -> None:
         """Stop reading a topic; returns when no read under way includes it."""
         if self.attachments.get(attachment.key) is attachment:
             del self.attachments[attachment.key]
         self.poke()
-        while attachment in self._reading:
+        while attachment in self._reading or attachment in self._ahead:
             self._round_done.clear()
             await self._round_done.wait()
 
@@ -90,6 +95,10 @@ class GroupReader:
         if self._task is None:
             return
         await asyncio.wait([self._task], timeout=timeout)
+        with anyio.move_on_after(timeout):
+            while self._ahead:
+                self._round_done.clear()
+                await self._round_done.wait()
         if self._connection is not None:
             await self._connection.aclose()
         await asyncio.wait([self._task])
@@ -97,7 +106,7 @@ class GroupReader:
     def poke(self) -> None:
         """Begin the next round now: something changed."""
         self._wake.set()
-        if self._reading and self._may_unblock and not self._unblocking:
+        if self._reading and not self._unblocking and self._can_unblock():
             self._unblocking = True
             self._shared.background.spawn(self._unblock())
 
@@ -163,6 +172,8 @@ class GroupReader:
         soonest: float | None = None
         for attachment in self.attachments.values():
             attachment.starved = False
+            if attachment in self._ahead:
+                continue  # it wakes us when it is done
             if attachment.dormant:
                 wait = _POLL_DORMANT
             elif attachment.retry_at > now:
@@ -183,10 +194,9 @@ class GroupReader:
 
     async def _read(self, connection: Reader, batch: list[Attachment]) -> None:
         block_ms = self._block_ms
-        may_unblock = self._may_unblock and connection.connection_id is not None
         if self._wake.is_set():
             block_ms = 1  # something changed since the round began
-        elif not may_unblock and any(attachment.starved for attachment in self.attachments.values()):
+        elif not self._can_unblock() and any(attachment.starved for attachment in self.attachments.values()):
             block_ms = min(block_ms, _BLOCK_MS_WITH_STARVED)
         count = max(1, min(_LARGEST_READ, *(attachment.room() for attachment in batch)))
         keys = [attachment.key for attachment in batch]
@@ -322,7 +332,34 @@ class GroupReader:
                 more = len(entries) == _RECOVERY_PAGE
         self._reply_lost = False
 
-    # ---- ending a blocked read early ----
+    # ---- when a blocked read is in the way ----
+
+    def _can_unblock(self) -> bool:
+        return self._client.may_unblock and self._connection is not None and self._connection.connection_id is not None
+
+    async def _read_ahead(self, attachment: Attachment) -> None:
+        """Read what a new topic holds, until the reader takes over."""
+        try:
+            more = True
+            while more and self._reading and attachment.room() > 0:
+                count = max(1, min(_LARGEST_READ, attachment.room()))
+                reply = await self._client.execute(
+                    b"XREADGROUP", b"GROUP", self.group, self.consumer, b"COUNT", count,
+                    b"STREAMS", attachment.key, b">",
+                )  # fmt: skip
+                self._take([attachment], reply)
+                more = bool(reply) and len(reply[0][1]) == count
+        except OutcomeUnknown:
+            self._reply_lost = True
+        except StreamholdError as error:  # the reader will meet it too and do what is to be done
+            self._shared.log.debug("%s: reading ahead failed: %s", attachment.place.topic, error)
+        except Exception:
+            self._reply_lost = True
+            raise
+        finally:
+            self._ahead.discard(attachment)
+            self._round_done.set()
+            self._wake.set()
 
     async def _unblock(self) -> None:
         try:
@@ -337,6 +374,6 @@ class GroupReader:
                 await anyio.sleep(0.005)
         except StreamholdError as error:
             if isinstance(error, BackendError) and error.code == "NOPERM":
-                self._may_unblock = False
+                self._client.may_unblock = False
         finally:
             self._unblocking = False
