@@ -19,6 +19,7 @@ from streamhold_operator.domain.grants import LeaseGrant, TopicGrant
 from streamhold_operator.domain.outcome import Outcome, Refusal
 
 __all__ = [
+    "NOBODYS",
     "Observed",
     "Plan",
     "Want",
@@ -28,6 +29,10 @@ __all__ = [
     "plan",
     "plan_removal",
 ]
+
+
+NOBODYS = "default"
+"""The user that every server has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +127,7 @@ def password_digest(password: str) -> str:
 
 def plan(want: Want, have: Observed) -> Plan:
     """Return the steps that bring `have` to `want`; none when nothing is to be done."""
-    if want.username == "default":
+    if want.username == NOBODYS:
         return Plan(refusal=_foreign(want, "is the one that every server has"))
     if not have.owners.registered(want.record):
         return Plan(actions=(RegisterClaim(want.record),), again=True)

@@ -30,7 +30,7 @@ from streamhold_operator.reconcile.grants import Grants, resolve
 from streamhold_operator.reconcile.password import Password, Rotation, choose
 from streamhold_operator.reconcile.removal import Removal, finish
 from streamhold_operator.reconcile.secrets import entry, secret_entries
-from streamhold_operator.reconcile.sessions import Interest, Session
+from streamhold_operator.reconcile.sessions import NOT_TRIED, Interest, Session
 from streamhold_operator.reconcile.settling import applied, release, release_gone, settle
 from streamhold_operator.store import Key, Raw
 
@@ -147,7 +147,8 @@ async def _own_login(
 ) -> Login:
     """Have the client's ACL user with its rights and passwords."""
     username = client.spec.effective_username(key.namespace, key.name)
-    assert session.facts is not None  # a usable session knows its server
+    if session.facts is None:
+        raise session.refusal or NOT_TRIED  # its connection has changed since this pass began
     abilities = session.facts.abilities
     imported, problem = None, None
     try:
@@ -181,8 +182,9 @@ async def _own_login(
     )
     outcome = domain.conclude(want, settled.todo, settled.failure)
     before = session.interests.get(key)
-    if before is not None and before.user == settled.have.user:
-        outcome = replace(outcome, repairs=())  # the wish has changed, not the user
+    seen_before = before.user if before is not None else None
+    if settled.have.user is not None and seen_before in (None, settled.have.user):
+        outcome = replace(outcome, repairs=())  # the wish has changed, not the user, as far as is known
     if settled.failure is None:
         holder = settled.have.owners.holder(want.record)
         foreign = settled.todo.refusal is not None
@@ -222,7 +224,8 @@ async def _bind(
     found: binding.Found,
 ) -> tuple[str, ...]:
     """Have the binding Secret say how to log in and what is granted; return what was put right."""
-    assert session.admin is not None  # a usable session has one
+    if session.admin is None:
+        raise session.refusal or NOT_TRIED  # its connection has changed since this pass began
     data = binding_data(
         namespace=key.namespace,
         client=key.name,

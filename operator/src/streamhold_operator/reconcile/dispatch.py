@@ -14,7 +14,8 @@ from streamhold_operator.api import InvalidObject
 from streamhold_operator.api.conditions import Reason
 from streamhold_operator.domain.outcome import Outcome, Refusal
 from streamhold_operator.reconcile import client, connection, lease, topic
-from streamhold_operator.reconcile.base import DONE, GRACE, Again, Context, Vanished, publish
+from streamhold_operator.reconcile.base import DONE, GRACE, Again, Context, Vanished, not_ready, publish
+from streamhold_operator.reconcile.sessions import LOST
 from streamhold_operator.store import CLIENT, CONNECTION, LEASE, TOPIC, Key, Raw
 
 logger = logging.getLogger("streamhold_operator.reconcile")
@@ -88,6 +89,7 @@ async def _refused(context: Context, key: Key, refusal: Refusal) -> Again:
     raw = context.store.get(key)
     if raw is None:
         return DONE if refusal.retry_after is None else Again(refusal.retry_after, failed=True)
+    refusal = _as_told_by_a_user(context, key, refusal)
     if refusal.reason in _UNDECIDED and refusal.retry_after is not None:
         if context.now() - context.undecided_since.setdefault(key, context.now()) < PATIENCE:
             return Again(failed=True)
@@ -102,6 +104,14 @@ async def _refused(context: Context, key: Key, refusal: Refusal) -> Again:
         # What would clear it may be nothing that is watched: a Secret that a user named, for one.
         return Again(context.settings.resync_interval)
     return Again(refusal.retry_after, failed=True)
+
+
+def _as_told_by_a_user(context: Context, key: Key, refusal: Refusal) -> Refusal:
+    """Return what an object says of a connection that was lost, or suspended, under its hands."""
+    reference = context.store.connection_of(key)
+    if reference is None or key == reference or refusal.reason not in (*LOST, Reason.SUSPENDED):
+        return refusal
+    return not_ready(f"{reference.namespace}/{reference.name}", refusal)
 
 
 def _rest_of_grace(context: Context, key: Key, raw: Raw, refusal: Refusal) -> float | None:

@@ -18,6 +18,8 @@ from streamhold_operator.store import LEASE, TOPIC, Key
 
 SETTLED = (Reason.SUSPENDED, Reason.CONNECTION_NOT_ALLOWED, Reason.CONFLICT, Reason.WRONG_TYPE)
 """Reasons for which an object has no claim and gets none by itself: nothing to wait for."""
+FINE = (Reason.READY, Reason.SUSPENDED, Reason.CONNECTION_NOT_READY, Reason.CONNECTION_NOT_FOUND)
+"""Reasons with which an object that holds its keys is used: its connection is the client's, and that is usable now."""
 UNDECIDED = 1.0
 """Seconds after which to look again at what has not been decided yet."""
 
@@ -114,7 +116,7 @@ def _held(
     )
     if not registered or session.owners.holder(record) is not None:
         return False, refusal
-    return True, None if reason in (Reason.READY, Reason.SUSPENDED) else refusal
+    return True, None if reason in FINE else refusal
 
 
 def _first(problems: list[Refusal]) -> Refusal | None:
