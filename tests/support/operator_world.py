@@ -6,6 +6,7 @@ The operator serves the whole cluster, so it gets a control plane of its own: tw
 from __future__ import annotations
 
 import base64
+import datetime
 import itertools
 import json
 import os
@@ -311,3 +312,10 @@ def lets_in(binding: Mapping[str, str]) -> bool:
 def _path(kind: str, namespace: str, name: str) -> str:
     path = _PATHS[kind]
     return f"{path % namespace if '%s' in path else path}/{name}"
+
+
+def older_than_the_next(made: Raw | None) -> None:
+    """Wait until what is created now is younger: times of creation are whole seconds, within one the uid decides."""
+    assert made is not None
+    created = datetime.datetime.fromisoformat(made["metadata"]["creationTimestamp"].replace("Z", "+00:00"))
+    eventually_sync(lambda: datetime.datetime.now(datetime.UTC) > created + datetime.timedelta(seconds=1.1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable, Iterator
 
@@ -20,6 +21,7 @@ from support.operator_world import (
     a_topic,
     condition,
     lets_in,
+    older_than_the_next,
 )
 
 RESYNC = 2.0
@@ -313,3 +315,114 @@ def test_case_o01_a_namespace_with_everything_in_it_goes_away(
     world.wait_gone("Namespace", "", namespace, timeout=60)
     if first != "redis":
         assert [user for user in server.cli("ACL", "USERS") if user.startswith(f"{namespace}.")] == []
+
+
+def test_a_full_server_still_lets_what_is_deleted_go(world: World, namespace: str, own_redis: OwnRedis) -> None:
+    server = own_redis(password=PASSWORD)
+    connected(world, namespace, server)
+    login = with_a_client(world, namespace)
+    world.create(namespace, a_topic("big", deletionPolicy="Delete"))
+    world.wait_ready("StreamTopic", namespace, "big")
+    server.cli("XADD", f"streamhold:{namespace}:big", "*", "event", "{}")
+    server.cli("CONFIG", "SET", "maxmemory", "1")
+    told = world.wait_condition("RedisConnection", namespace, "main", "ServerRefused")["message"]
+    assert "raise maxmemory" in told
+    world.delete("StreamTopic", namespace, "big")
+    world.delete("CoordinationClient", namespace, "app")
+    world.wait_gone("StreamTopic", namespace, "big")
+    world.wait_gone("CoordinationClient", namespace, "app")
+    assert not lets_in(login)
+    assert server.cli("EXISTS", f"streamhold:{namespace}:big") == 0
+
+
+def test_a_connection_that_moves_to_another_server_says_what_stays_behind(
+    world: World, namespace: str, own_redis: OwnRedis
+) -> None:
+    old, new = own_redis(password=PASSWORD), own_redis(password=PASSWORD)
+    connected(world, namespace, old)
+    with_a_client(world, namespace)
+    world.patch("RedisConnection", namespace, "main", {"spec": {"endpoints": [f"127.0.0.1:{new.port}"]}})
+    eventually_sync(lambda: f"{namespace}.app" in new.cli("ACL", "USERS"), message="the user is not at the new server")
+    told = world.wait_event(namespace, "main", "Warning")["message"]
+    assert f"127.0.0.1:{old.port}/0" in told
+    assert "1 ACL user stay" in told
+    world.wait_ready("CoordinationClient", namespace, "app")
+    assert len([event for event in world.events(namespace, "main") if event["reason"] == "Warning"]) == 1
+
+
+def test_a_new_key_prefix_is_no_repair(world: World, namespace: str, server: RedisServer) -> None:
+    connected(world, namespace, server)
+    with_a_client(world, namespace)
+    world.delete("RedisConnection", namespace, "main")
+    for kind, name in (("StreamTopic", "orders"), ("CoordinationClient", "app")):
+        world.wait_condition(kind, namespace, name, "ConnectionNotFound")
+    world.create(namespace, a_connection(server, keyPrefix=f"{namespace}-other"))
+    for kind, name in (("StreamTopic", "orders"), ("CoordinationClient", "app")):
+        world.wait_ready(kind, namespace, name)
+        assert [event["message"] for event in world.events(namespace, name) if event["reason"] == "Repaired"] == []
+    assert server.cli("XINFO", "GROUPS", f"{namespace}-other:orders")
+
+
+def test_after_a_flush_the_younger_of_two_claims_is_not_ready_even_for_a_moment(
+    world: World, namespace: str, own_redis: OwnRedis
+) -> None:
+    server = own_redis(password=PASSWORD)
+    connected(world, namespace, server)
+    world.create(namespace, a_topic("z", topic="same", groups=[{"name": "of-the-older"}]))
+    older_than_the_next(world.wait_ready("StreamTopic", namespace, "z"))
+    world.create(
+        namespace,
+        a_topic("a", topic="same", groups=[{"name": "of-the-younger"}]),
+        *[a_topic(f"m{number}", groups=[{"name": "g"}]) for number in range(40)],
+    )
+    world.wait_condition("StreamTopic", namespace, "a", "Conflict")
+    for number in range(40):
+        world.wait_ready("StreamTopic", namespace, f"m{number}")
+
+    def owned_and_provisioned() -> bool:
+        return server.cli("EXISTS", *[f"streamhold:{namespace}:m{number}" for number in range(40)]) == 40
+
+    for restart in (False, False, True):
+        since = world.plane.audit_log.position()
+        if restart:
+            world.operator.stop(signal.SIGKILL)
+        server.cli("FLUSHALL")
+        if restart:
+            world.start_operator()
+        eventually_sync(owned_and_provisioned, timeout=20, message="not everything is back")
+        eventually_sync(lambda: server.cli("EXISTS", f"streamhold:{namespace}:same"), message="the topic is not back")
+        groups = [group["name"] for group in server.cli("XINFO", "GROUPS", f"streamhold:{namespace}:same")]
+        assert groups == ["of-the-older"]
+        assert [str(entry) for entry in world.writes(since) if entry.resource == "streamtopics/status"] == []
+
+
+def test_a_connection_may_be_changed_while_its_clients_are_worked_on(
+    world: World, namespace: str, server: RedisServer
+) -> None:
+    connected(world, namespace, server)
+    clients = [a_client(f"app-{number}") for number in range(20)]
+    for number, client in enumerate(clients):
+        world.create(namespace, client)
+        change = {"metadata": {"annotations": {"streamhold.dev/reconcile": str(number)}}}
+        world.patch("RedisConnection", namespace, "main", change)
+    for number in range(20):
+        world.wait_ready("CoordinationClient", namespace, f"app-{number}")
+    assert "Traceback" not in world.operator.log.read_text()
+
+
+def test_a_client_whose_connection_comes_back_is_ready_without_a_word_on_its_topics(
+    world: World, namespace: str, own_redis: OwnRedis
+) -> None:
+    server = own_redis(password=PASSWORD)
+    connected(world, namespace, server)
+    topics = [f"topic-{number}" for number in range(10)]
+    world.create(namespace, *map(a_topic, topics), a_client("app", {topic: ["Publish"] for topic in topics}))
+    world.wait_ready("CoordinationClient", namespace, "app")
+    for _ in range(2):
+        world.patch("RedisConnection", namespace, "main", {"spec": {"suspend": True}})
+        for kind, name in [("CoordinationClient", "app"), *(("StreamTopic", topic) for topic in topics)]:
+            world.wait_condition(kind, namespace, name, "ConnectionNotReady")
+        world.patch("RedisConnection", namespace, "main", {"spec": {"suspend": False}})
+        world.wait_ready("CoordinationClient", namespace, "app")
+    reasons = [event["reason"] for event in world.events(namespace, "app")]
+    assert reasons == ["Ready", *["ConnectionNotReady", "Ready"] * 2]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 from collections.abc import Iterator
 
@@ -12,7 +11,6 @@ import redis
 from streamhold_dev.redisserver import RedisServer
 from streamhold_dev.waiting import eventually_sync
 from support.operator_world import (
-    Raw,
     World,
     a_client,
     a_connection,
@@ -24,6 +22,7 @@ from support.operator_world import (
     condition,
     lets_in,
     log_in,
+    older_than_the_next,
 )
 
 RESYNC = 2.0
@@ -72,13 +71,6 @@ def binding(world: World, namespace: str, name: str) -> dict[str, str]:
     found = world.secret(namespace, f"{name}-streamhold")
     assert found is not None
     return found
-
-
-def older_than_the_next(made: Raw | None) -> None:
-    """Wait until what is created now is younger: times of creation are whole seconds, within one the uid decides."""
-    assert made is not None
-    created = datetime.datetime.fromisoformat(made["metadata"]["creationTimestamp"].replace("Z", "+00:00"))
-    eventually_sync(lambda: datetime.datetime.now(datetime.UTC) > created + datetime.timedelta(seconds=1.1))
 
 
 def test_each_kind_becomes_ready_and_says_where_things_are(world: World, server: RedisServer, namespace: str) -> None:

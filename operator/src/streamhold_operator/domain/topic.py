@@ -36,7 +36,7 @@ from streamhold_operator.domain.claims import (
 )
 from streamhold_operator.domain.outcome import Outcome, Refusal
 
-__all__ = ["Observed", "Plan", "StreamState", "Want", "claims", "conclude", "plan", "plan_removal"]
+__all__ = ["Observed", "Plan", "StreamState", "Want", "claims", "conclude", "plan", "plan_removal", "unusable"]
 
 NO_KEY = "none"
 """What TYPE says of a key that is not there."""
@@ -121,7 +121,7 @@ def claims(prefix: str, topic: str, *, family: bool) -> tuple[Claim, ...]:
 
 def plan(want: Want, have: Observed) -> Plan:
     """Return the steps that bring `have` to `want`; none when nothing is to be done."""
-    refusal = _unusable(want)
+    refusal = unusable(want)
     if refusal is not None:
         return Plan(refusal=refusal)
     if not have.owners.registered(want.record):
@@ -219,8 +219,8 @@ def _place(want: Want) -> dict[str, object]:
     return {"effectiveName": want.topic, "streamKey": want.key}
 
 
-def _unusable(want: Want) -> Refusal | None:
-    """Names that would reach keys of ours; what the schema can refuse, it has refused."""
+def unusable(want: Want) -> Refusal | None:
+    """Return why a topic can never be: its name reaches keys of ours. What the schema can refuse, it has refused."""
     for reserved in RESERVED_TOPIC_PREFIXES:
         inside = want.topic.startswith(reserved) or (want.family and reserved.startswith(want.topic))
         if inside:

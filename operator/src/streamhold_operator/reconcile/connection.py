@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 
 from streamhold_operator.adapters.redis import AdminTarget, Tls
 from streamhold_operator.api import RECONCILE_ANNOTATION, RedisConnection
@@ -17,6 +18,7 @@ from streamhold_operator.api.v1alpha1.redisconnection import AccessMode, Topolog
 from streamhold_operator.domain import connection as domain
 from streamhold_operator.domain.outcome import Outcome, Refusal
 from streamhold_operator.reconcile.base import Again, Context, publish
+from streamhold_operator.reconcile.claims import register_all
 from streamhold_operator.reconcile.secrets import entry, secret_entries
 from streamhold_operator.reconcile.sessions import Session
 from streamhold_operator.reconcile.settling import clear_leftovers
@@ -56,7 +58,7 @@ def _note_force(session: Session, connection: RedisConnection) -> None:
     """Have everything checked anew when the spec changed, or a pass was forced by the annotation."""
     forced = (connection.metadata.generation, connection.metadata.annotations.get(RECONCILE_ANNOTATION))
     if session.forced != forced:
-        session.forced, session.facts = forced, None
+        session.forced, session.recheck = forced, True
 
 
 async def _connect(context: Context, key: Key, connection: RedisConnection, session: Session) -> Outcome:
@@ -76,17 +78,19 @@ async def _connect(context: Context, key: Key, connection: RedisConnection, sess
         session.down(refusal)
         return domain.conclude(want, facts, refusal)
     session.up(facts)
-    await _resync(context, session)
-    return domain.conclude(want, facts)
+    await _resync(context, session, connection)
+    outcome, moved = domain.conclude(want, facts), session.moved()
+    return outcome if moved is None else replace(outcome, warnings=(*outcome.warnings, moved))
 
 
-async def _resync(context: Context, session: Session) -> None:
+async def _resync(context: Context, session: Session, connection: RedisConnection) -> None:
     """Read what everybody needs in one batch; remove the claims of objects that are gone."""
     interests = session.interests.values()
     streams = {interest.stream_key: interest.groups for interest in interests if interest.stream_key is not None}
     users = [interest.username for interest in interests if interest.username is not None]
     snapshot = await session.observe(streams, users)
-    if await clear_leftovers(context, session):
+    registered = await register_all(context, session, connection)
+    if await clear_leftovers(context, session) or registered:
         snapshot = await session.observe(streams, users)
     context.wake(session.changed(snapshot))
 

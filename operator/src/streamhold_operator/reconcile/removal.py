@@ -21,6 +21,8 @@ from streamhold_operator.store import Key, Raw
 
 NAMESPACE_PATIENCE = 5.0
 """Seconds that the deletion of a namespace waits for a Redis that is away."""
+ANSWERING = (Reason.SERVER_REFUSED, Reason.MISSING_RIGHTS)
+"""Why a connection is not usable though its server answers: cleaning up may be just what a full one still takes."""
 _LOOK = 2.0
 _SOON = 0.5
 _AT_ONCE = 0.0
@@ -51,6 +53,7 @@ async def finish(context: Context, key: Key, raw: Raw, removal: Removal) -> Agai
     if context.sessions.get(reference) is None and context.store.get(reference) is not None:
         context.wake([reference])
         return Again(_SOON)
+    orphaned: str | None = None
     obstacle = await _try(context, reference, removal)
     if obstacle is not None:
         patience = obstacle.patience
@@ -59,9 +62,10 @@ async def finish(context: Context, key: Key, raw: Raw, removal: Removal) -> Agai
         waited = context.seconds_since(raw["metadata"]["deletionTimestamp"])
         if patience is None or waited < patience:
             return await _wait(context, key, raw, removal, obstacle.why, patience, waited)
-        message = f"Deleted without Redis: {obstacle.why}; {removal.what} is left behind there, if it was ever made"
-        await tell(context, raw, Reason.ORPHANED, message, type_="Warning")
+        orphaned = f"Deleted without Redis: {obstacle.why}; {removal.what} is left behind there, if it was ever made"
     await keep_finalizer(context, raw, wanted=False)
+    if orphaned is not None:  # told last: what was refused to be released is tried again, and told once
+        await tell(context, raw, Reason.ORPHANED, orphaned, type_="Warning")
     context.warned.pop(key, None)
     return DONE
 
@@ -75,7 +79,8 @@ async def _try(context: Context, reference: Key, removal: Removal) -> _Obstacle 
         return _Obstacle(f"{at} is gone", _AT_ONCE)
     refusal = session.refusal
     secret_gone = refusal is not None and refusal.reason == Reason.SECRET_NOT_FOUND
-    if session.connection is not None and session.admin is not None and (session.usable or gone or secret_gone):
+    answers = session.usable or (refusal is not None and refusal.reason in ANSWERING)
+    if session.connection is not None and session.admin is not None and (answers or gone or secret_gone):
         try:
             await removal.remove(session.connection, session)
             return None
@@ -86,7 +91,7 @@ async def _try(context: Context, reference: Key, removal: Removal) -> _Obstacle 
     why = f"{at} is not ready ({refusal.reason if refusal is not None else Reason.UNREACHABLE})"
     if secret_gone:
         return _Obstacle(f"{why}: its Secret is gone", _AT_ONCE)
-    if refusal is not None and refusal.reason not in LOST and session.usable:
+    if refusal is not None and refusal.reason not in LOST and answers:
         why = f"{at} refused: {refusal.message}"
     return _Obstacle(why, _patience(session.connection))
 

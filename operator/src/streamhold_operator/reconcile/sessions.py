@@ -43,6 +43,18 @@ class Interest:
     user: UserRule | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """A server that the connection led to before its object named another."""
+
+    place: str
+    """Endpoint and database."""
+    database: int
+    run_id: str
+    users: int
+    """How many ACL users are there that were seen last."""
+
+
 @dataclass(slots=True)
 class Session:
     """The live side of one connection."""
@@ -60,10 +72,16 @@ class Session:
     """When it was first found not to be usable; None while it is, or was not tried."""
     forced: object = None
     """What of the connection's own object asks for a full check when it changes."""
+    recheck: bool = False
+    """Whether nothing that was seen before counts."""
     announced: object = None
     """What the users of the connection were last told to look at."""
     retired: bool = False
     """Whether the connection's object is gone and the session only serves to clean up."""
+    run_id: str = ""
+    """Of the server that was last in order."""
+    left: Left | None = None
+    """Where the connection led before, until that was told."""
     owners: Owners = field(default_factory=Owners)
     interests: dict[Key, Interest] = field(default_factory=dict)
 
@@ -76,9 +94,26 @@ class Session:
         """Have a RedisAdmin for this target: the one there is, or a new one in its place."""
         if self.admin is not None and self.admin.target == target:
             return self.admin
+        if self.admin is not None and self.run_id and place(self.admin.target) != place(target):
+            users = sum(interest.username is not None for interest in self.interests.values())
+            old = self.admin.target
+            self.left = Left(place=place(old), database=old.database, run_id=self.run_id, users=users)
         await self.close()
-        self.admin = RedisAdmin(target)
+        self.admin, self.refusal = RedisAdmin(target), NOT_TRIED
         return self.admin
+
+    def moved(self) -> str | None:
+        """Return what to tell once of a move to another server or database."""
+        left, self.left = self.left, None
+        if left is None or self.admin is None:
+            return None
+        if (left.run_id, left.database) == (self.run_id, self.admin.target.database):
+            return None  # another name of the same
+        return (
+            f"It led to {left.place} and leads to {place(self.admin.target)} now: streams, claims and"
+            f" {left.users} ACL user{'' if left.users == 1 else 's'} stay behind there, nothing is copied; if that"
+            " server lives on, remove the users there (ACL DELUSER)"
+        )
 
     async def close(self) -> None:
         """Close the connections to the server."""
@@ -89,9 +124,10 @@ class Session:
 
     def up(self, facts: ServerFacts) -> None:
         """Note that the server is as it should be; after a restart nothing known of it counts."""
-        if self.facts is None or self.facts.run_id != facts.run_id:
+        if self.recheck or self.facts is None or self.facts.run_id != facts.run_id:
             self.interests.clear()
-        self.facts, self.refusal, self.down_since = facts, None, None
+        self.recheck = False
+        self.facts, self.refusal, self.down_since, self.run_id = facts, None, None, facts.run_id
 
     def down(self, refusal: Refusal) -> None:
         """Note that the connection cannot be used."""
@@ -194,6 +230,11 @@ class Sessions:
         """End all sessions."""
         for key in list(self._sessions):
             await self.remove(key)
+
+
+def place(target: AdminTarget) -> str:
+    """Name the server and database of a target."""
+    return f"{target.endpoint}/{target.database}"
 
 
 def stream_state(state: StreamState) -> tuple[str, frozenset[str]]:

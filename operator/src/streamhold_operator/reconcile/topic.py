@@ -89,7 +89,9 @@ def kept_status(topic: StreamTopic) -> dict[str, object]:
 
 def _observed(want: domain.Want, topic: StreamTopic, snapshot: Snapshot) -> domain.Observed:
     stream = domain.StreamState() if want.family else snapshot.streams[want.key]
-    return domain.Observed(owners=snapshot.owners, stream=stream, provisioned=frozenset(topic.status.groups))
+    same = topic.status.stream_key in (None, want.key)
+    provisioned = frozenset(topic.status.groups if same else ())  # at another key there was nothing yet
+    return domain.Observed(owners=snapshot.owners, stream=stream, provisioned=provisioned)
 
 
 def _interest(want: domain.Want, settled: Settled[domain.Observed, domain.Plan]) -> Interest:
