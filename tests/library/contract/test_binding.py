@@ -218,29 +218,3 @@ async def test_a_new_topic_is_read_while_a_read_that_cannot_be_ended_is_blocked(
     assert True in during
     await hub.publish("run.1", an_event("later"))
     await eventually(lambda: len(during) == 11)
-
-
-async def test_with_a_binding_no_command_is_tried_that_the_operator_does_not_grant(
-    mount: Callable[..., Path], connect: Connect, key_prefix: str, redis_server: RedisServer
-) -> None:
-    hub = connect(mount([a_topic(key_prefix), a_topic(key_prefix, "other")]))
-    async with redis_server.client() as plain, plain.monitor() as monitor:
-        recorder = Recorder()
-        await hub.subscribe("orders", recorder, group="g")
-        await hub.subscribe("other", recorder, group="g")
-        await hub.publish("other", an_event(1))
-        await eventually(lambda: recorder.events)
-        await hub.close()
-        mark = f"{key_prefix}:end"
-        await _say(redis_server, mark)
-        seen = []
-        async for command in monitor.listen():
-            if mark in command["command"]:
-                break
-            seen.append(command["command"].upper())
-    assert not [command for command in seen if command.startswith("CLIENT UNBLOCK")]
-
-
-async def _say(server: RedisServer, text: str) -> None:
-    async with server.client() as plain:
-        await plain.echo(text)
