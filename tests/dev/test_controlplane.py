@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from streamhold_dev.audit import WRITES
+from streamhold_dev.audit import WRITES, AuditEntry
 from streamhold_dev.controlplane import ControlPlane
 from streamhold_dev.processes import CommandFailed, Process, StartError
 from streamhold_dev.waiting import eventually_sync
@@ -67,8 +68,25 @@ def test_the_audit_log_tells_who_was_refused_and_who_wrote_what(
     [write] = control_plane.audit(user="admin", verbs=WRITES, since=before, namespace=namespace)
     assert (write.resource, write.name, write.code) == ("configmaps", "mine", 201)
     refused = control_plane.audit(user=f"system:serviceaccount:{namespace}:worker", since=before, code=403)
-    assert [(entry.verb, entry.name) for entry in refused] == [("delete", "mine")]
+    assert [(entry.verb, entry.name, entry.denied_by_rbac) for entry in refused] == [("delete", "mine", True)]
     assert control_plane.audit(since=write.at, namespace=namespace)[0] == write
+
+
+def test_what_admission_refuses_is_no_missing_right(control_plane: ControlPlane) -> None:
+    namespace = f"ending-{secrets.token_hex(4)}"
+    control_plane.kubectl("create", "namespace", namespace)
+    control_plane.apply(config_map("held", finalizers=["example.com/held"]), namespace=namespace)
+    control_plane.kubectl("delete", "namespace", namespace, "--wait=false")
+    before = control_plane.audit_log.position()
+
+    def refused() -> list[AuditEntry]:
+        control_plane.kubectl("create", "configmap", "late", "-n", namespace, check=False)
+        control_plane.kubectl("delete", "configmap", "late", "-n", namespace, "--ignore-not-found", check=False)
+        return control_plane.audit(since=before, namespace=namespace, code=403)
+
+    entry = eventually_sync(refused, message="the namespace that is being deleted takes new objects")[0]
+    control_plane.kubectl("patch", "configmap", "held", "-n", namespace, "-p", '{"metadata":{"finalizers":[]}}')
+    assert not entry.denied_by_rbac
 
 
 def test_what_an_object_owns_is_collected_with_it(control_plane: ControlPlane, namespace: str) -> None:

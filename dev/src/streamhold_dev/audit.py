@@ -39,7 +39,7 @@ class AuditEntry:
     verb: str
     """`get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`."""
     code: int
-    """HTTP status of the answer; 403 is a right that RBAC did not give."""
+    """HTTP status of the answer; for 403 see `denied_by_rbac`."""
     group: str
     resource: str
     """Plural, with the subresource: `streamtopics/status`."""
@@ -53,6 +53,12 @@ class AuditEntry:
     def is_write(self) -> bool:
         """Whether it asked for a change."""
         return self.verb in WRITES
+
+    @property
+    def denied_by_rbac(self) -> bool:
+        """Whether a right was missing. Admission answers with 403 too, e.g. in a namespace that is being deleted."""
+        annotations: dict[str, str] = self.raw.get("annotations", {})
+        return annotations.get("authorization.k8s.io/decision") == "forbid"
 
     def __str__(self) -> str:
         where = "/".join(part for part in (self.namespace, self.name) if part)

@@ -307,7 +307,7 @@ class Story:
         self.console.step("Look at the operator and at what is there now")
         user = f"system:serviceaccount:{SYSTEM_NAMESPACE}:{self.service_account}"
         entries = self.control_plane.audit(user=user)
-        refused = [str(entry) for entry in entries if entry.code == 403]
+        refused = [str(entry) for entry in entries if entry.denied_by_rbac]
         self.console.check(
             bool(entries) and not refused, f"{len(entries)} API requests of the operator, none refused (403)"
         )
