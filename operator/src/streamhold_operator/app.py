@@ -73,7 +73,7 @@ class Operator:
             Exception: whatever ended kopf; the process should end and be started again.
         """
         configuration = await load_configuration(self._settings.kubeconfig)
-        kube = Kube(configuration)
+        kube = Kube(configuration, reload=lambda: load_configuration(self._settings.kubeconfig))
         sessions = Sessions(anyio.current_time, self._enqueue)
         try:
             async with anyio.create_task_group() as group:

@@ -11,6 +11,8 @@ import pytest
 from streamhold_dev.redisserver import RedisServer
 from streamhold_dev.waiting import eventually_sync
 from support.operator_world import (
+    ACCOUNT,
+    SYSTEM,
     USER,
     OperatorProcess,
     World,
@@ -150,6 +152,20 @@ def test_the_user_of_a_client_that_was_released_by_force_is_removed(
     assert lets_in(secret)
     world.start_operator()
     eventually_sync(lambda: not lets_in(secret), message="the user of a client that is gone still works")
+
+
+def test_a_token_that_is_accepted_no_more_is_read_anew(world: World, namespace: str) -> None:
+    place = ("--namespace", SYSTEM)
+    account = world.plane.get("serviceaccount", ACCOUNT, SYSTEM)
+    world.plane.kubectl("delete", "serviceaccount", ACCOUNT, *place)  # and with it all its tokens
+    kept = {name: account["metadata"][name] for name in ("name", "labels", "annotations")}
+    world.plane.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": kept}, namespace=SYSTEM)
+    since = world.plane.audit_log.position()
+    world.create(namespace, a_topic("with-a-new-token"))
+    eventually_sync(lambda: world.plane.audit(since=since, code=401), message="the old token is still accepted")
+    world.plane.kubeconfig_for(SYSTEM, ACCOUNT, world.kubeconfig)
+    world.wait_ready("StreamTopic", namespace, "with-a-new-token", timeout=30)
+    assert world.operator.server.alive
 
 
 def test_the_endpoints_tell_health_and_metrics(world: World, namespace: str) -> None:

@@ -11,7 +11,7 @@ import json
 import os
 import secrets
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,11 +82,13 @@ RESOURCES = {resource.kind: resource for resource in (*OWN, SECRETS, NAMESPACES)
 class ApiError(Exception):
     """The API server answered with an error."""
 
-    def __init__(self, status: int, reason: str, message: str) -> None:
+    def __init__(self, status: int, reason: str, message: str, *, namespace_ends: bool = False) -> None:
         super().__init__(f"the API server answered {status} {reason}: {message}")
         self.status = status
         self.reason = reason
         self.message = message
+        self.namespace_ends = namespace_ends
+        """Whether it was refused since the namespace is being deleted and takes nothing any more."""
 
 
 class ApiUnavailable(Exception):
@@ -96,8 +98,22 @@ class ApiUnavailable(Exception):
 class Kube:
     """The calls the operator makes; use as an async context manager."""
 
-    def __init__(self, configuration: Configuration, *, timeout: float = 10.0) -> None:
+    def __init__(
+        self,
+        configuration: Configuration,
+        *,
+        reload: Callable[[], Awaitable[Configuration]] | None = None,
+        timeout: float = 10.0,
+    ) -> None:
+        """Prepare to call; nothing is sent.
+
+        Args:
+            configuration: where and as whom.
+            reload: returns it as it is now, once the server accepts the token no more.
+            timeout: seconds for a call.
+        """
         configuration.retries = None
+        self._reload = reload
         self._client: Any = ApiClient(configuration)  # Any: parts of the package have no types
         self._host: str = configuration.host
         self._timeout = timeout
@@ -251,24 +267,45 @@ class Kube:
         accept: str = _JSON,
     ) -> Raw:
         headers = {"Accept": accept, "Content-Type": content, "User-Agent": FIELD_MANAGER}
-        url = self._host + path + (f"?{urlencode(query)}" if query else "")
-        await self._client.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
+        target = path + (f"?{urlencode(query)}" if query else "")
+        status, reason, data = await self._sent(method, target, headers, body)
+        if status == 401 and await self._has_new_token():
+            status, reason, data = await self._sent(method, target, headers, body)
+        if status >= 400:
+            raise _error_of(status, reason, data)
+        found: Raw = json.loads(data)
+        return found
+
+    async def _sent(
+        self, method: str, target: str, headers: Mapping[str, str], body: Raw | None
+    ) -> tuple[int, str, bytes]:
+        signed = dict(headers)
+        await self._client.update_params_for_auth(signed, [], ["BearerToken"], target, method, body)
         try:
             response = await self._client.call_api(
                 method,
-                url,
-                header_params=headers,
+                self._host + target,
+                header_params=signed,
                 body=body,
                 _request_timeout=aiohttp.ClientTimeout(total=self._timeout),
             )
-            data = await response.read()
+            return response.status, str(response.reason), await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as exc:
             text = str(exc) or f"no answer in {self._timeout:g} s"
-            raise ApiUnavailable(f"{method} {path}: {text}") from exc
-        if response.status >= 400:
-            raise _error_of(response.status, str(response.reason), data)
-        found: Raw = json.loads(data)
-        return found
+            raise ApiUnavailable(f"{method} {target.partition('?')[0]}: {text}") from exc
+
+    async def _has_new_token(self) -> bool:
+        """Read the way to the server again; return whether it holds another token than the one that was refused."""
+        if self._reload is None:
+            return False
+        configuration = self._client.configuration
+        before = dict(configuration.api_key)
+        try:
+            found = await self._reload()
+        except (kube_config.ConfigException, OSError) as exc:
+            raise ApiUnavailable(f"it refused the token, and no other can be read: {exc}") from exc
+        configuration.api_key = dict(found.api_key)
+        return bool(configuration.api_key != before)
 
 
 _LOADER: Any = kube_config
@@ -278,7 +315,10 @@ _BY_US = {"fieldManager": FIELD_MANAGER}
 def _error_of(status: int, reason: str, data: bytes) -> ApiError:
     try:
         found = json.loads(data)
-        return ApiError(status, str(found.get("reason") or reason), str(found.get("message") or ""))
+        causes = (found.get("details") or {}).get("causes") or ()
+        ends = any(cause.get("reason") == "NamespaceTerminating" for cause in causes)
+        text = str(found.get("message") or "")
+        return ApiError(status, str(found.get("reason") or reason), text, namespace_ends=ends)
     except (ValueError, AttributeError):
         return ApiError(status, reason, data[:200].decode("utf-8", "replace"))
 

@@ -69,7 +69,7 @@ DONE = Again()
 
 
 class Vanished(Exception):
-    """The object is gone: nothing may be made for it any more."""
+    """The object is gone, or about to go with its namespace: nothing may be made for it any more."""
 
 
 def parse_time(timestamp: str) -> datetime.datetime:
@@ -153,10 +153,8 @@ async def tell(context: Context, raw: Raw, reason: str, message: str, *, type_: 
     where = f"{raw['kind']} {metadata['namespace']}/{metadata['name']}"
     level = logging.INFO if type_ == "Normal" else logging.WARNING
     logger.log(level, "%s: %s: %s", where, reason, message)
-    if context.store.terminating(metadata["namespace"]):
-        return
-    # Asked anew: the end of a namespace may be known here a moment later than the end of what is in it.
-    if await _terminating_now(context, metadata["namespace"]):
+    # The end of a namespace may be known here a moment later than the end of what is in it.
+    if await namespace_ends(context, metadata["namespace"]):
         return
     context.metrics.api_writes.labels("event").inc()
     try:
@@ -186,7 +184,10 @@ async def keep_finalizer(context: Context, raw: Raw, *, wanted: bool) -> Raw:
     return written
 
 
-async def _terminating_now(context: Context, namespace: str) -> bool:
+async def namespace_ends(context: Context, namespace: str) -> bool:
+    """Whether nothing can be created in the namespace any more; asked anew, before something is."""
+    if context.store.terminating(namespace):
+        return True
     found = await context.kube.get("Namespace", None, namespace)
     return found is None or bool(found["metadata"].get("deletionTimestamp"))
 

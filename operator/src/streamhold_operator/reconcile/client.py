@@ -22,8 +22,10 @@ from streamhold_operator.reconcile.base import (
     DONE,
     Again,
     Context,
+    Vanished,
     connection_for,
     keep_finalizer,
+    namespace_ends,
     publish,
 )
 from streamhold_operator.reconcile.grants import Grants, resolve
@@ -33,6 +35,9 @@ from streamhold_operator.reconcile.secrets import entry, secret_entries
 from streamhold_operator.reconcile.sessions import NOT_TRIED, Interest, Session
 from streamhold_operator.reconcile.settling import applied, release, release_gone, settle
 from streamhold_operator.store import Key, Raw
+
+SHARE = 0.8
+"""Of the resync interval, after which to look at a Secret again: the interval is a promise of when a change is done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +113,7 @@ def _look_again(context: Context, client: CoordinationClient, login: Login) -> A
     """Return when the password changes next, or may have been changed in a Secret that is not watched."""
     times = [] if login.password.next_change is None else [login.password.next_change]
     if client.spec.password_secret_ref is not None:
-        times.append(context.settings.resync_interval)
+        times.append(context.settings.resync_interval * SHARE)
     return Again(min(times, default=None))
 
 
@@ -208,7 +213,7 @@ async def _shared_login(context: Context, key: Key, connection: RedisConnection)
     username = "default"
     if reference.username_key is not None or reference.effective_username_key in entries:
         username = entry(entries, reference.effective_username_key, namespace, reference.name, field)
-    password = Password(text=text, accepted=(), annotations={}, next_change=context.settings.resync_interval)
+    password = Password(text=text, accepted=(), annotations={}, next_change=context.settings.resync_interval * SHARE)
     message = f"The client shares the login of {connection.metadata.name!r} as the user {username!r}"
     outcome = Outcome(ready=True, reason=Reason.READY, message=message, status={"username": username})
     return Login(username=username, password=password, outcome=outcome)
@@ -238,6 +243,8 @@ async def _bind(
     wanted = binding.body(client, data, login.password.annotations, found.secret)
     repairs: tuple[str, ...] = ()
     if found.secret is None or binding.differs(found.secret, wanted):
+        if found.secret is None and await namespace_ends(context, key.namespace):
+            raise Vanished
         context.metrics.api_writes.labels("secret").inc()
         written = await context.kube.apply_secret(wanted)
         if written is None:

@@ -41,7 +41,7 @@ async def work(context: Context, key: Key) -> None:
         result = "failed" if again.failed else "done"
     except ApiError as exc:
         result, again = "api_error", Again(_SOON_AFTER_CONFLICT if exc.status == 409 else None, failed=True)
-        level = logging.DEBUG if exc.status == 409 else logging.WARNING
+        level = logging.DEBUG if exc.status == 409 or exc.namespace_ends else logging.WARNING
         logger.log(level, "%s: %s; trying again", key, exc)
     except ApiUnavailable as exc:
         result, again = "api_unavailable", Again(failed=True)
