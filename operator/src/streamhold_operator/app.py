@@ -112,6 +112,7 @@ class Operator:
             sessions=sessions,
             metrics=self._metrics,
             cluster=cluster,
+            clock=kube.time,
         )
         for kind in KINDS:
             self._enqueue(self._store.keys(kind))

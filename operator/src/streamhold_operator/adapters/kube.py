@@ -13,6 +13,7 @@ import secrets
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -36,6 +37,7 @@ _APPLY = "application/apply-patch+yaml"
 _METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _EVENT_MESSAGE_LIMIT = 1000
 _PAGE = 500
+_SAME_TIME = datetime.timedelta(seconds=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,7 @@ class Kube:
         *,
         reload: Callable[[], Awaitable[Configuration]] | None = None,
         timeout: float = 10.0,
+        clock: Callable[[], datetime.datetime] = lambda: datetime.datetime.now(datetime.UTC),
     ) -> None:
         """Prepare to call; nothing is sent.
 
@@ -111,12 +114,19 @@ class Kube:
             configuration: where and as whom.
             reload: returns it as it is now, once the server accepts the token no more.
             timeout: seconds for a call.
+            clock: of this machine.
         """
         configuration.retries = None
         self._reload = reload
         self._client: Any = ApiClient(configuration)  # Any: parts of the package have no types
         self._host: str = configuration.host
         self._timeout = timeout
+        self._clock = clock
+        self._ahead = datetime.timedelta()
+
+    def time(self) -> datetime.datetime:
+        """Return the time by the API server's clock, which also wrote the times in the objects."""
+        return self._clock() + self._ahead
 
     async def aclose(self) -> None:
         """Close the connections; calls in flight fail."""
@@ -228,7 +238,7 @@ class Kube:
     async def create_event(self, raw: Raw, *, type_: str, reason: str, message: str) -> None:
         """Record an event that `kubectl describe` shows with the object."""
         metadata = raw["metadata"]
-        now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = self.time().strftime("%Y-%m-%dT%H:%M:%SZ")
         body = {
             "apiVersion": "v1",
             "kind": "Event",
@@ -289,10 +299,17 @@ class Kube:
                 body=body,
                 _request_timeout=aiohttp.ClientTimeout(total=self._timeout),
             )
+            self._note_time(response.headers.get("Date"))
             return response.status, str(response.reason), await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as exc:
             text = str(exc) or f"no answer in {self._timeout:g} s"
             raise ApiUnavailable(f"{method} {target.partition('?')[0]}: {text}") from exc
+
+    def _note_time(self, date: str | None) -> None:
+        """Learn how far the server's clock is ahead of ours, if it is further than a second or two can explain."""
+        if date is not None:
+            ahead = parsedate_to_datetime(date) - self._clock()
+            self._ahead = ahead if abs(ahead) > _SAME_TIME else datetime.timedelta()
 
     async def _has_new_token(self) -> bool:
         """Read the way to the server again; return whether it holds another token than the one that was refused."""

@@ -39,7 +39,8 @@ class Context:
     metrics: Metrics
     cluster: str
     """Id of this cluster in owner records."""
-    clock: Callable[[], datetime.datetime] = lambda: datetime.datetime.now(datetime.UTC)
+    clock: Callable[[], datetime.datetime]
+    """The API server's."""
     now: Callable[[], float] = anyio.current_time
     undecided_since: dict[Key, float] = field(default_factory=dict)
     """Since when objects wait for a neighbour that has not been looked at."""
