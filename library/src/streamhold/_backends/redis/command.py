@@ -98,10 +98,12 @@ class Prepared:
     arguments each time.
     """
 
-    __slots__ = ("_head", "_tail", "args", "replies")
+    __slots__ = ("_head", "_tail", "args", "replies", "then")
 
     args: tuple[Arg, ...]
     """The fixed arguments of the (first) command, for messages."""
+    then: tuple[Sequence[Arg], ...]
+    """Further commands of the transaction."""
     replies: int
 
     def __init__(self, args: Sequence[Arg], *then: Sequence[Arg]) -> None:
@@ -112,6 +114,7 @@ class Prepared:
             then: further commands; with any, all are one transaction.
         """
         self.args = tuple(args)
+        self.then = then
         whole = pack((*self.args, b""))
         self._head = whole.removesuffix(b"0\r\n\r\n")
         self._tail = b"\r\n"

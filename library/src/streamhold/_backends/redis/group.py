@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from streamhold._backends.redis.attachment import Attachment
-from streamhold._backends.redis.client import RedisClient
 from streamhold._backends.redis.scripts import Script
+from streamhold._backends.store import Store
 
 __all__ = ["open_group"]
 
@@ -12,7 +12,7 @@ _OPEN = Script("group_open")
 
 
 async def open_group(
-    client: RedisClient, attachment: Attachment, start: str | bytes, *, make_stream: bool
+    client: Store, attachment: Attachment, start: str | bytes, *, make_stream: bool
 ) -> tuple[int, bytes]:
     """Make sure that the attachment's group exists; one that does keeps its place.
 

@@ -18,7 +18,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeAlias
 
-from streamhold._backends.redis.client import RedisClient, Script
+from streamhold._backends.redis.scripts import Script
+from streamhold._backends.store import Store
 from streamhold._binding import Binding
 from streamhold._core import keys
 from streamhold._core.lease import LeaseRules, check_owner, check_request
@@ -73,19 +74,19 @@ class HeldByAnother(LeaseGrant):
 class RedisLeases:
     """A lease provider over one client; it keeps nothing in memory."""
 
-    def __init__(self, client: RedisClient, places: Places) -> None:
+    def __init__(self, client: Store, places: Places) -> None:
         """Use `for_prefix` or `for_binding` unless you find places yourself."""
         self._client = client
         self._places = functools.lru_cache(_PLACES_KEPT)(places)
 
     @classmethod
-    def for_prefix(cls, client: RedisClient, prefix: str, rules: LeaseRules | None = None) -> RedisLeases:
+    def for_prefix(cls, client: Store, prefix: str, rules: LeaseRules | None = None) -> RedisLeases:
         """All leases below one key prefix, by the same rules."""
         shared = rules or LeaseRules()
         return cls(client, lambda key: LeasePlace.below(prefix, key, shared))
 
     @classmethod
-    def for_binding(cls, client: RedisClient, binding: Binding) -> RedisLeases:
+    def for_binding(cls, client: Store, binding: Binding) -> RedisLeases:
         """The leases that a binding grants, each by the rules of its policy."""
 
         def place(name: str) -> LeasePlace:

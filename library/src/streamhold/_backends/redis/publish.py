@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from streamhold._backends.redis.client import RedisClient
 from streamhold._backends.redis.place import Place
 from streamhold._backends.stamp import created_now, new_id
+from streamhold._backends.store import Store
 from streamhold._core.envelope import encode, envelope
 from streamhold.errors import BackendError, OutcomeUnknown, PublishError, PublishOutcomeUnknown
 
@@ -28,7 +28,7 @@ class _Wave:
 class Publisher:
     """Writes events."""
 
-    def __init__(self, client: RedisClient, timeout: float) -> None:
+    def __init__(self, client: Store, timeout: float) -> None:
         self._client = client
         self._timeout = timeout
         self._wave = _Wave()

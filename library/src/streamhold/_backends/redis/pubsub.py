@@ -20,6 +20,7 @@ from streamhold._backends.redis.publish import Publisher
 from streamhold._backends.redis.settle import Settler
 from streamhold._backends.redis.subscriptions import Subscription, Subscriptions
 from streamhold._backends.stamp import created_now, new_id
+from streamhold._backends.store import Store
 from streamhold._binding import Access, Binding
 from streamhold._core.envelope import envelope
 from streamhold._core.keys import check_text
@@ -35,7 +36,7 @@ from streamhold._core.options import (
 from streamhold.errors import ConfigError, HubClosed, StreamholdError
 from streamhold.types import Callback, LeaseGrant, StartFrom
 
-__all__ = ["RedisBackend"]
+__all__ = ["RedisBackend", "backend_from_binding", "backend_from_options", "check_logger"]
 
 _HANDING_BACK = 3.0
 _LEAVING = 2.0
@@ -64,7 +65,7 @@ class RedisBackend:
     """What happened to events that were not simply handled."""
 
     def __init__(
-        self, options: PubSubOptions, client: RedisClient, *, binding: Binding | None = None, log: Log | None = None
+        self, options: PubSubOptions, client: Store, *, binding: Binding | None = None, log: Log | None = None
     ) -> None:
         self._options = options
         self._client = client
@@ -422,7 +423,7 @@ def backend_from_options(
         ConfigError: an option is not usable.
     """
     checked = PubSubOptions(**options)
-    _check_logger(logger)
+    check_logger(logger)
     settings = dict(checked.redis_options or {})
     if client is not None:
         if url is not None or settings:
@@ -449,11 +450,16 @@ def backend_from_binding(
             raise ConfigError(option, options[option], "comes from the binding; change it in the custom resources")
         if option not in PubSubOptions.names():
             raise ConfigError(option, options[option], "no such option")
-    _check_logger(logger)
+    check_logger(logger)
     return PubSubOptions(**options), RedisClient.from_binding(binding)
 
 
-def _check_logger(logger: object) -> None:
+def check_logger(logger: object) -> None:
+    """Refuse what cannot be logged to.
+
+    Raises:
+        ConfigError: it lacks the methods of a logger.
+    """
     if logger is not None and not all(
         callable(getattr(logger, name, None)) for name in ("debug", "info", "warning", "error")
     ):

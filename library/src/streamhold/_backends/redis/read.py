@@ -19,8 +19,8 @@ from random import Random
 import anyio
 
 from streamhold._backends.redis.attachment import Attachment, Entries, Shared
-from streamhold._backends.redis.client import Reader, RedisClient
 from streamhold._backends.redis.group import open_group
+from streamhold._backends.store import Store, StoreReader
 from streamhold._core.backoff import Backoff
 from streamhold.errors import (
     AuthenticationFailed,
@@ -46,7 +46,7 @@ _NO_CONNECTION = (OutcomeUnknown, BackendUnavailable, AuthenticationFailed)
 class GroupReader:
     """Reads all topics of one group name in this process."""
 
-    def __init__(self, client: RedisClient, group: str, consumer: str, block_ms: int, shared: Shared) -> None:
+    def __init__(self, client: Store, group: str, consumer: str, block_ms: int, shared: Shared) -> None:
         """Describe the reader; it connects when the first topic is attached."""
         self.group = group
         self.consumer = consumer
@@ -60,7 +60,7 @@ class GroupReader:
         self._round_done = asyncio.Event()
         self._stopping = False
         self._task: asyncio.Task[None] | None = None
-        self._connection: Reader | None = None
+        self._connection: StoreReader | None = None
         self._reading: list[Attachment] = []
         self._reply_lost = False
         self._failures = 0
@@ -145,7 +145,7 @@ class GroupReader:
             self._round_done.set()
             await connection.aclose()
 
-    async def _round(self, connection: Reader) -> None:
+    async def _round(self, connection: StoreReader) -> None:
         self._wake.clear()
         if self._reply_lost:
             await self._read_again(connection)
@@ -192,7 +192,7 @@ class GroupReader:
         if any(attachment.room() * 2 < attachment.capacity() for attachment in batch):
             await anyio.sleep(_GATHER)
 
-    async def _read(self, connection: Reader, batch: list[Attachment]) -> None:
+    async def _read(self, connection: StoreReader, batch: list[Attachment]) -> None:
         block_ms = self._block_ms
         if self._wake.is_set():
             block_ms = 1  # something changed since the round began
@@ -236,7 +236,7 @@ class GroupReader:
             with anyio.move_on_after(left):
                 await self._wake.wait()
 
-    async def _sort_out(self, connection: Reader, batch: Sequence[Attachment], error: BackendError) -> None:
+    async def _sort_out(self, connection: StoreReader, batch: Sequence[Attachment], error: BackendError) -> None:
         """A read of several topics was refused: find those at fault and go on with the others."""
         if error.code == "UNBLOCKED":  # a stream vanished under the read: the next one says which
             return
@@ -310,7 +310,7 @@ class GroupReader:
             for attachment in dormant:
                 await self._restore(attachment)
 
-    async def _read_again(self, connection: Reader) -> None:
+    async def _read_again(self, connection: StoreReader) -> None:
         """Read what a lost reply held: pending for us, beyond the last entry seen."""
         for attachment in list(self.attachments.values()):
             if attachment.dormant:

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 import anyio
 
 from streamhold._backends.redis.attachment import GroupAttachment, Shared
-from streamhold._backends.redis.client import RedisClient
 from streamhold._backends.redis.scripts import Script
+from streamhold._backends.store import Store
 from streamhold._core.delivery import entry_order
 from streamhold.errors import BackendError, HubClosed, StreamholdError
 
@@ -33,7 +33,7 @@ _TOPICS_PER_LOOK = 250
 class Sweeper:
     """The sweeps of one hub. Topics that are due at about the same time are looked at in one command."""
 
-    def __init__(self, client: RedisClient, shared: Shared) -> None:
+    def __init__(self, client: Store, shared: Shared) -> None:
         self._client = client
         self._shared = shared
         self._due: dict[GroupAttachment, float] = {}

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from streamhold._backends.background import Background
 from streamhold._backends.base import Counters, Delivery, Log, Outcome
-from streamhold._backends.redis.client import Arg, RedisClient
+from streamhold._backends.redis.command import Arg
 from streamhold._backends.redis.scripts import Script
 from streamhold._backends.stamp import created_now
+from streamhold._backends.store import Store
 from streamhold._core.backoff import Backoff
 from streamhold._core.delivery import GivenUp, State, dead_letter, may_retry, read_fields, retry_fields
 from streamhold._core.envelope import republished
@@ -51,7 +52,7 @@ class _Batch:
 class Settler:
     """Sends the acks and nacks of one hub."""
 
-    def __init__(self, client: RedisClient, background: Background, counters: Counters, log: Log) -> None:
+    def __init__(self, client: Store, background: Background, counters: Counters, log: Log) -> None:
         self._client = client
         self._background = background
         self._counters = counters

@@ -19,11 +19,11 @@ import anyio
 
 from streamhold._backends.base import Delivery, Outcome, Subscriber
 from streamhold._backends.redis.attachment import Attachment, FanOutAttachment, GroupAttachment, Member, Shared
-from streamhold._backends.redis.client import RedisClient
 from streamhold._backends.redis.group import open_group
 from streamhold._backends.redis.place import Place
 from streamhold._backends.redis.read import GroupReader
 from streamhold._backends.redis.reclaim import Sweeper
+from streamhold._backends.store import Store
 from streamhold._core.delivery import State, entry_order
 from streamhold.errors import BackendError, StreamholdError
 from streamhold.types import Event, StartFrom
@@ -45,7 +45,7 @@ class Subscription:
 class Subscriptions:
     """What one hub is subscribed to."""
 
-    def __init__(self, client: RedisClient, shared: Shared, block_ms: int) -> None:
+    def __init__(self, client: Store, shared: Shared, block_ms: int) -> None:
         self._client = client
         self._shared = shared
         self._block_ms = block_ms
