@@ -1,40 +1,50 @@
-"""The worlds that the contract is held against: a backend, several hubs on it, and what a third party sees."""
+"""The worlds that the contract is held against: a backend, several hubs on it, and what a third party sees.
+
+A capability that a backend lacks is declared: the modes by `modes`, a server behind a network by its class. Tests that
+need it ask for the fixture `server_world`; the others run in every world.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import redis.asyncio
 
-from streamhold import RedisStreamsPubSub
+from streamhold import InProcessPubSub, InProcessServer, RedisStreamsPubSub
+from support.inprocess import PlainInProcess
 
 if TYPE_CHECKING:
     from streamhold_dev.redisserver import RedisServer
 
-__all__ = ["RedisWorld"]
+__all__ = ["AnyHub", "InProcessWorld", "RedisWorld", "World"]
+
+AnyHub: TypeAlias = RedisStreamsPubSub | InProcessPubSub
 
 
-class RedisWorld:
-    """Hubs that share one server and one key prefix."""
+class World(ABC):
+    """Hubs that share what keeps their topics, and one key prefix."""
 
-    modes = ("pull",)
+    modes: ClassVar[tuple[str, ...]]
 
-    def __init__(self, server: RedisServer, prefix: str, plain: redis.asyncio.Redis, stack: AsyncExitStack) -> None:
-        self.server = server
+    def __init__(self, prefix: str, plain: redis.asyncio.Redis, stack: AsyncExitStack) -> None:
         self.prefix = prefix
         self.plain = plain
         """A client that knows nothing of the library: an administrator, or another program."""
         self._stack = stack
 
-    def hub(self, url: str | None = None, **options: Any) -> RedisStreamsPubSub:
-        """A hub of its own process as far as the server can tell; closed at the end of the test."""
-        settings: dict[str, Any] = {"key_prefix": self.prefix, "block_ms": 100, "close_timeout": 2.0, **options}
-        hub = RedisStreamsPubSub(url or self.server.url(), **settings)
+    @abstractmethod
+    def _make(self, **options: Any) -> AnyHub:
+        """Make a hub."""
+
+    def hub(self, **options: Any) -> Any:
+        """A hub of its own process as far as the others can tell; closed at the end of the test."""
+        hub = self._make(**{"key_prefix": self.prefix, "close_timeout": 2.0, **options})
         self._stack.push_async_callback(hub.close)
         return hub
 
-    async def crash(self, hub: RedisStreamsPubSub) -> None:
+    async def crash(self, hub: AnyHub) -> None:
         """End a hub as SIGKILL would: nothing is settled, handed back or said."""
         hub._closed = True
         await hub._client.aclose()
@@ -58,3 +68,36 @@ class RedisWorld:
     async def entries(self, topic: str) -> list[tuple[str, dict[str, str]]]:
         """What the stream holds."""
         return await self.plain.xrange(self.key(topic))  # type: ignore[no-any-return]
+
+
+class RedisWorld(World):
+    """Hubs of one Redis server."""
+
+    modes = ("pull",)
+
+    def __init__(self, server: RedisServer, prefix: str, plain: redis.asyncio.Redis, stack: AsyncExitStack) -> None:
+        super().__init__(prefix, plain, stack)
+        self.server = server
+
+    def hub(self, url: str | None = None, **options: Any) -> RedisStreamsPubSub:
+        """A hub, connected by this URL if one is given."""
+        hub: RedisStreamsPubSub = super().hub(**({"url": url} if url else {}), **options)
+        return hub
+
+    def _make(self, **options: Any) -> RedisStreamsPubSub:
+        return RedisStreamsPubSub(**{"url": self.server.url(), "block_ms": 100, **options})
+
+
+class InProcessWorld(World):
+    """Hubs of one server in this process."""
+
+    modes = ("pull", "push")
+
+    def __init__(self, prefix: str, stack: AsyncExitStack) -> None:
+        self._server = InProcessServer()
+        super().__init__(prefix, PlainInProcess(self._server), stack)
+
+    def _make(self, **options: Any) -> InProcessPubSub:
+        # How long a read waits and a publish may take is nothing that this backend knows.
+        known = {name: value for name, value in options.items() if name not in ("block_ms", "publish_timeout")}
+        return InProcessPubSub(self._server, **known)

@@ -12,7 +12,8 @@
 What a module promises is what its `__all__` lists; names that start with an underscore are ours.
 """
 
-from streamhold._hub import RedisStreamsPubSub, connect
+from streamhold._backends.inprocess.server import InProcessServer
+from streamhold._hub import EventEmitterPubSub, InProcessPubSub, RedisStreamsPubSub, connect
 from streamhold._lease import FenceGate, Lease, NoopLeaseProvider, hold_lease, lease_provider_of
 from streamhold._messages import Message, Messages
 from streamhold.errors import (
@@ -49,10 +50,13 @@ __all__ = [
     "Callback",
     "ConfigError",
     "Event",
+    "EventEmitterPubSub",
     "EventMembers",
     "FenceGate",
     "FenceRejected",
     "HubClosed",
+    "InProcessPubSub",
+    "InProcessServer",
     "Lease",
     "LeaseError",
     "LeaseGrant",

@@ -7,21 +7,23 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self, overload
 
 from streamhold import _lease
 from streamhold._backends.base import Log, QueueSubscriber, Subscriber
-from streamhold._backends.redis.pubsub import RedisBackend, backend_from_binding, backend_from_options
+from streamhold._backends.inprocess.server import InProcessClient, InProcessServer
+from streamhold._backends.redis.pubsub import RedisBackend, backend_from_binding, backend_from_options, check_logger
 from streamhold._binding import find_binding, load_binding
-from streamhold._core.options import check_group, check_max_in_flight, check_start_from
+from streamhold._core.options import PubSubOptions, check_group, check_max_in_flight, check_start_from
 from streamhold._lease import Lease
 from streamhold._messages import Messages
 from streamhold.errors import ConfigError, HubClosed
 from streamhold.types import StartFrom
 
-__all__ = ["Hub", "RedisStreamsPubSub", "connect"]
+__all__ = ["EventEmitterPubSub", "Hub", "InProcessPubSub", "RedisStreamsPubSub", "connect"]
 
 _URL_SCHEMES = ("redis://", "rediss://", "unix://")
+_IN_PROCESS = "inprocess://"
 
 
 class Hub(ABC):
@@ -203,23 +205,104 @@ class RedisStreamsPubSub(RedisBackend, Hub):
         return hub
 
 
-def connect(target: str | os.PathLike[str] | None = None, **options: Any) -> RedisStreamsPubSub:
+class InProcessPubSub(RedisBackend, Hub):
+    """Pub/sub and leases in this process, without Redis: the same contract, kept in memory (C-29).
+
+    Hubs that are given the same `InProcessServer` share its topics, groups and leases as processes share a Redis; a hub
+    by itself has a server of its own. Nothing outlives the process. One server with its hubs belongs to one event loop.
+    """
+
+    def __init__(
+        self,
+        server: InProcessServer | None = None,
+        *,
+        key_prefix: str = "mastra:topic",
+        max_stream_length: int = 10_000,
+        stream_idle_ttl_ms: int = 0,
+        reclaim_interval_ms: int = 30_000,
+        reclaim_idle_ms: int = 60_000,
+        max_delivery_attempts: float = 5,
+        in_flight_timeout_ms: int = 0,
+        logger: Log | None = None,
+        close_timeout: float = 10.0,
+        dead_letters: bool = False,
+        dead_letter_max_length: int = 10_000,
+    ) -> None:
+        """Describe the hub; every option is checked here.
+
+        Args:
+            server: what it shares with other hubs; by default a new one, for it alone.
+            key_prefix: hubs of one server with different prefixes do not see each other.
+            max_stream_length: entries kept per topic; 0 keeps all.
+            stream_idle_ttl_ms: a topic expires this long after its last write; 0 is never. Reading does not refresh it.
+            reclaim_interval_ms: how often to take over what consumers left unsettled; 0 is never.
+            reclaim_idle_ms: how long it must have been left alone. Handlers that run longer keep theirs.
+            max_delivery_attempts: deliveries of one event to a group before it is given up; 0 or math.inf is no cap.
+            in_flight_timeout_ms: a handler that takes longer is nacked on its behalf; 0 is never.
+            logger: where diagnostics go, by default the logger `streamhold`.
+            close_timeout: seconds that `close` gives handlers to finish.
+            dead_letters: keep what is given up in the topic's dead letters.
+            dead_letter_max_length: dead letters kept per topic; 0 keeps all.
+
+        Raises:
+            ConfigError: an option is not usable; the message names it and its value.
+        """
+        options = PubSubOptions(
+            key_prefix=key_prefix,
+            max_stream_length=max_stream_length,
+            stream_idle_ttl_ms=stream_idle_ttl_ms,
+            reclaim_interval_ms=reclaim_interval_ms,
+            reclaim_idle_ms=reclaim_idle_ms,
+            max_delivery_attempts=max_delivery_attempts,
+            in_flight_timeout_ms=in_flight_timeout_ms,
+            close_timeout=close_timeout,
+            dead_letters=dead_letters,
+            dead_letter_max_length=dead_letter_max_length,
+        )
+        check_logger(logger)
+        if server is not None and not isinstance(server, InProcessServer):
+            raise ConfigError("server", server, "must be an InProcessServer, or None for one of its own")
+        super().__init__(options, InProcessClient(server or InProcessServer()), log=logger)
+
+    @property
+    def supported_modes(self) -> tuple[str, ...]:
+        """How events reach subscribers: they may be pulled, and they are pushed within the process."""
+        return ("pull", "push")
+
+
+EventEmitterPubSub = InProcessPubSub
+"""The in-process backend under its other name."""
+
+
+@overload
+def connect(target: Literal["inprocess://"], **options: Any) -> InProcessPubSub: ...
+
+
+@overload
+def connect(target: str | os.PathLike[str] | None = None, **options: Any) -> RedisStreamsPubSub: ...
+
+
+def connect(target: str | os.PathLike[str] | None = None, **options: Any) -> RedisStreamsPubSub | InProcessPubSub:
     """Make a hub; use it as `async with streamhold.connect() as hub`. Nothing is sent before the first call.
 
     Args:
-        target: a `redis://` URL, or the folder of a mounted binding Secret; by default the folder that
+        target: a `redis://` URL, `inprocess://`, or the folder of a mounted binding Secret; by default the folder that
             STREAMHOLD_BINDING names, else the one of ours below SERVICE_BINDING_ROOT.
-        options: with a URL all options of `RedisStreamsPubSub`; with a binding `block_ms`, `publish_timeout`,
-            `close_timeout` and `logger`.
+        options: with a URL all options of `RedisStreamsPubSub`, with `inprocess://` those of `InProcessPubSub`; with a
+            binding `block_ms`, `publish_timeout`, `close_timeout` and `logger`.
 
     Raises:
         BindingError: no binding was found, or it is incomplete.
         ConfigError: the target or an option is not usable.
     """
+    if target == _IN_PROCESS:
+        return InProcessPubSub(**options)
     if isinstance(target, str) and "://" in target:
         if not target.startswith(_URL_SCHEMES):
             scheme = target.partition("://")[0]
-            raise ConfigError("target", f"{scheme}://…", f"expected one of {', '.join(_URL_SCHEMES)} or a folder")
+            raise ConfigError(
+                "target", f"{scheme}://…", f"expected one of {', '.join((*_URL_SCHEMES, _IN_PROCESS))} or a folder"
+            )
         return RedisStreamsPubSub(target, **options)
     if isinstance(target, str) and "@" in target and not os.path.lexists(target):
         raise ConfigError(

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from streamhold import Event, HubClosed, PublishError, RedisStreamsPubSub, Settle
+from streamhold import Event, HubClosed, PublishError, Settle
 from streamhold_dev.waiting import eventually
 from support.subscriber import Recorder, an_event
 
 if TYPE_CHECKING:
-    from support.worlds import RedisWorld
+    from support.worlds import AnyHub, RedisWorld, World
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_closing_twice_and_at_once_is_one_close_c24(hub: RedisStreamsPubSub) -> None:
+async def test_closing_twice_and_at_once_is_one_close_c24(hub: AnyHub) -> None:
     await hub.publish("orders", an_event())
     async with anyio.create_task_group() as closing:
         closing.start_soon(hub.close)
@@ -30,12 +30,13 @@ async def test_closing_twice_and_at_once_is_one_close_c24(hub: RedisStreamsPubSu
     assert hub.closed
 
 
-async def test_a_hub_that_was_never_used_closes_without_a_connection(hub: RedisStreamsPubSub) -> None:
+async def test_a_hub_that_was_never_used_closes_without_a_connection(server_world: RedisWorld) -> None:
+    hub = server_world.hub()
     await hub.close()
     assert hub._client._line.link is None
 
 
-async def test_every_call_on_a_closed_hub_raises_c24(hub: RedisStreamsPubSub) -> None:
+async def test_every_call_on_a_closed_hub_raises_c24(hub: AnyHub) -> None:
     await hub.close()
     for call in (
         lambda: hub.publish("orders", an_event()),
@@ -53,19 +54,19 @@ async def test_every_call_on_a_closed_hub_raises_c24(hub: RedisStreamsPubSub) ->
         hub.messages("orders")
 
 
-async def test_close_leaves_no_connection_and_no_private_group_c24(world: RedisWorld) -> None:
-    hub = world.hub()
+async def test_close_leaves_no_connection_and_no_private_group_c24(server_world: RedisWorld) -> None:
+    hub = server_world.hub()
     await hub.subscribe("orders", Recorder())
     await hub.subscribe("orders", Recorder(), group="g")
     link = hub._client._line.link
     assert link is not None
     await hub.close()
-    assert list(await world.groups("orders")) == ["g"]
-    assert (await world.groups("orders"))["g"]["consumers"] == 0
+    assert list(await server_world.groups("orders")) == ["g"]
+    assert (await server_world.groups("orders"))["g"]["consumers"] == 0
     assert hub._client._line.link is None
 
 
-async def test_case_S13_fifty_starts_and_stops_leave_no_consumers(world: RedisWorld) -> None:
+async def test_case_S13_fifty_starts_and_stops_leave_no_consumers(world: World) -> None:
     publisher = world.hub()
     recorder = Recorder()
     for number in range(50):
@@ -77,7 +78,7 @@ async def test_case_S13_fifty_starts_and_stops_leave_no_consumers(world: RedisWo
     assert (await world.groups("orders"))["g"]["consumers"] <= 1
 
 
-async def test_close_waits_for_running_handlers_c24(world: RedisWorld) -> None:
+async def test_close_waits_for_running_handlers_c24(world: World) -> None:
     hub, recorder = world.hub(close_timeout=5.0), Recorder.slow(0.5)
     await hub.subscribe("orders", recorder, group="g")
     await hub.publish("orders", an_event(1))
@@ -87,7 +88,7 @@ async def test_close_waits_for_running_handlers_c24(world: RedisWorld) -> None:
     assert len(await world.entries("orders")) == 1
 
 
-async def test_case_S30_close_ends_by_its_deadline_and_a_sibling_gets_the_rest_at_once(world: RedisWorld) -> None:
+async def test_case_S30_close_ends_by_its_deadline_and_a_sibling_gets_the_rest_at_once(world: World) -> None:
     hub = world.hub(close_timeout=0.5)
     publisher = world.hub()
     for number in range(100):
@@ -122,7 +123,7 @@ async def test_case_S30_close_ends_by_its_deadline_and_a_sibling_gets_the_rest_a
     assert set(recorder.attempts) == {1}
 
 
-async def test_handlers_that_do_not_finish_are_cancelled_and_their_events_handed_back_c24(world: RedisWorld) -> None:
+async def test_handlers_that_do_not_finish_are_cancelled_and_their_events_handed_back_c24(world: World) -> None:
     hub = world.hub(close_timeout=0.2)
     cancelled = anyio.Event()
 
@@ -142,7 +143,7 @@ async def test_handlers_that_do_not_finish_are_cancelled_and_their_events_handed
     await eventually(lambda: recorder.attempts == [1])
 
 
-async def test_a_thread_that_does_not_end_does_not_keep_close_from_ending_c24(world: RedisWorld) -> None:
+async def test_a_thread_that_does_not_end_does_not_keep_close_from_ending_c24(world: World) -> None:
     hub = world.hub(close_timeout=0.2)
     release, late = threading.Event(), threading.Event()
 
@@ -171,7 +172,7 @@ async def test_a_thread_that_does_not_end_does_not_keep_close_from_ending_c24(wo
 
 
 async def test_a_handler_that_publishes_on_a_closing_hub_gives_its_event_back_without_an_attempt(
-    world: RedisWorld,
+    world: World,
 ) -> None:
     hub = world.hub(close_timeout=5)
 
@@ -188,7 +189,7 @@ async def test_a_handler_that_publishes_on_a_closing_hub_gives_its_event_back_wi
     await eventually(lambda: recorder.attempts == [1])
 
 
-async def test_a_handler_may_close_its_own_hub(world: RedisWorld) -> None:
+async def test_a_handler_may_close_its_own_hub(world: World) -> None:
     hub = world.hub(close_timeout=5)
     closed = anyio.Event()
 
@@ -204,7 +205,7 @@ async def test_a_handler_may_close_its_own_hub(world: RedisWorld) -> None:
     assert await world.pending("orders", "g") == 0
 
 
-async def test_close_drains_accepted_publishes_c24(world: RedisWorld) -> None:
+async def test_close_drains_accepted_publishes_c24(world: World) -> None:
     hub = world.hub()
     await hub.publish("orders", an_event("first"))
     async with anyio.create_task_group() as publishing:
@@ -239,7 +240,7 @@ async def test_close_ends_while_the_server_is_frozen_c24(own_world: RedisWorld) 
         own_world.server.resume()
 
 
-async def test_a_cancelled_consumer_still_hands_back_what_it_had(world: RedisWorld) -> None:
+async def test_a_cancelled_consumer_still_hands_back_what_it_had(world: World) -> None:
     publisher = world.hub()
     for number in range(10):
         await publisher.publish("orders", an_event(number))
@@ -261,7 +262,7 @@ async def test_a_cancelled_consumer_still_hands_back_what_it_had(world: RedisWor
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_case_S17_closing_at_a_random_moment_loses_no_event(world: RedisWorld, seed: int) -> None:
+async def test_case_S17_closing_at_a_random_moment_loses_no_event(world: World, seed: int) -> None:
     draw = random.Random(seed)
     published: list[int] = []
     handled: set[int] = set()
@@ -317,11 +318,11 @@ async def test_a_publish_under_way_when_its_hub_closes_is_told_what_became_of_it
     assert stored[0] == "first"
 
 
-async def _is_pending(world: RedisWorld, count: int) -> bool:
+async def _is_pending(world: World, count: int) -> bool:
     return "g" in await world.groups("orders") and await world.pending("orders", "g") == count
 
 
-async def test_several_handlers_that_close_the_hub_do_not_wait_for_each_other_c24(world: RedisWorld) -> None:
+async def test_several_handlers_that_close_the_hub_do_not_wait_for_each_other_c24(world: World) -> None:
     hub = world.hub(close_timeout=20.0)
     inside, ended = 0, 0
 

@@ -7,18 +7,17 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from streamhold import RedisStreamsPubSub
 from streamhold.keys import companion
 from streamhold_dev.waiting import eventually
 from support.subscriber import Recorder, an_event
 
 if TYPE_CHECKING:
-    from support.worlds import RedisWorld
+    from support.worlds import AnyHub, World
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_every_subscriber_of_every_hub_sees_every_event_c12(world: RedisWorld) -> None:
+async def test_every_subscriber_of_every_hub_sees_every_event_c12(world: World) -> None:
     hubs = [world.hub(), world.hub()]
     recorders = [Recorder() for _ in range(4)]
     for number, recorder in enumerate(recorders):
@@ -30,7 +29,7 @@ async def test_every_subscriber_of_every_hub_sees_every_event_c12(world: RedisWo
     assert all(name.startswith("__fanout-") for name in await world.groups("orders"))
 
 
-async def test_each_subscriber_has_an_event_of_its_own(hub: RedisStreamsPubSub) -> None:
+async def test_each_subscriber_has_an_event_of_its_own(hub: AnyHub) -> None:
     first, second = Recorder(), Recorder()
     await hub.subscribe("orders", first)
     await hub.subscribe("orders", second)
@@ -40,7 +39,7 @@ async def test_each_subscriber_has_an_event_of_its_own(hub: RedisStreamsPubSub) 
     assert first.events[0]["data"] is not second.events[0]["data"]
 
 
-async def test_a_nack_redelivers_to_that_callback_alone_c12(world: RedisWorld, hub: RedisStreamsPubSub) -> None:
+async def test_a_nack_redelivers_to_that_callback_alone_c12(world: World, hub: AnyHub) -> None:
     acking, elsewhere = Recorder(), Recorder()
     nacking = Recorder(lambda event, ack, nack: ack() if event["deliveryAttempt"] == 3 else nack())
     await hub.subscribe("orders", acking)
@@ -53,7 +52,7 @@ async def test_a_nack_redelivers_to_that_callback_alone_c12(world: RedisWorld, h
     assert len(await world.entries("orders")) == 2
 
 
-async def test_at_the_cap_a_subscriber_gets_it_no_more_c17(world: RedisWorld) -> None:
+async def test_at_the_cap_a_subscriber_gets_it_no_more_c17(world: World) -> None:
     hub = world.hub(max_delivery_attempts=3, dead_letters=True)
     nacking = Recorder.nacking()
     await hub.subscribe("orders", nacking)
@@ -66,7 +65,7 @@ async def test_at_the_cap_a_subscriber_gets_it_no_more_c17(world: RedisWorld) ->
     assert letter["attempts"] == "3"
 
 
-async def test_case_S10_a_subscriber_that_never_acks_leaves_nothing_pending_c26(world: RedisWorld) -> None:
+async def test_case_S10_a_subscriber_that_never_acks_leaves_nothing_pending_c26(world: World) -> None:
     hub, silent = world.hub(max_stream_length=0), Recorder.silent()
     await hub.subscribe("orders", silent)
     for _ in range(20):
@@ -80,7 +79,7 @@ async def test_case_S10_a_subscriber_that_never_acks_leaves_nothing_pending_c26(
 
 
 async def test_a_later_earliest_subscriber_gets_the_past_and_the_present_once_each_in_order_c12(
-    hub: RedisStreamsPubSub,
+    hub: AnyHub,
 ) -> None:
     first, second = Recorder(), Recorder()
     await hub.subscribe("orders", first)
@@ -97,7 +96,7 @@ async def test_a_later_earliest_subscriber_gets_the_past_and_the_present_once_ea
     assert second.data == list(range(1200))
 
 
-async def test_a_later_latest_subscriber_gets_no_past_c12(hub: RedisStreamsPubSub) -> None:
+async def test_a_later_latest_subscriber_gets_no_past_c12(hub: AnyHub) -> None:
     first, second = Recorder(), Recorder()
     await hub.subscribe("orders", first)
     for number in range(5):
@@ -108,7 +107,7 @@ async def test_a_later_latest_subscriber_gets_no_past_c12(hub: RedisStreamsPubSu
     assert second.data == ["new"]
 
 
-async def test_the_past_that_a_retry_of_a_group_left_is_not_replayed(hub: RedisStreamsPubSub) -> None:
+async def test_the_past_that_a_retry_of_a_group_left_is_not_replayed(hub: AnyHub) -> None:
     nacking = Recorder(lambda event, ack, nack: ack() if event["deliveryAttempt"] == 3 else nack())
     first, second = Recorder(), Recorder()
     await hub.subscribe("orders", nacking, group="g")
@@ -121,7 +120,7 @@ async def test_the_past_that_a_retry_of_a_group_left_is_not_replayed(hub: RedisS
     assert await eventually(lambda: second.data == [1, 2])
 
 
-async def test_iterating_without_a_group_needs_no_ack(hub: RedisStreamsPubSub) -> None:
+async def test_iterating_without_a_group_needs_no_ack(hub: AnyHub) -> None:
     seen: list[Any] = []
     for number in range(200):
         await hub.publish("orders", an_event(number))
@@ -134,5 +133,5 @@ async def test_iterating_without_a_group_needs_no_ack(hub: RedisStreamsPubSub) -
     assert seen == list(range(200))
 
 
-async def _nothing_pending(world: RedisWorld) -> bool:
+async def _nothing_pending(world: World) -> bool:
     return all(group["pending"] == 0 for group in (await world.groups("orders")).values())

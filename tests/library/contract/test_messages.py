@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from streamhold import ConfigError, HubClosed, RedisStreamsPubSub
+from streamhold import ConfigError, HubClosed
 from streamhold_dev.waiting import eventually
 from support.subscriber import an_event
 
 if TYPE_CHECKING:
-    from support.worlds import RedisWorld
+    from support.worlds import AnyHub, World
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_processing_acks_on_success(world: RedisWorld, hub: RedisStreamsPubSub) -> None:
+async def test_processing_acks_on_success(world: World, hub: AnyHub) -> None:
     await hub.publish("orders", an_event({"n": 1}))
     async with hub.messages("orders", group="g") as messages:
         message = await messages.next(timeout=5)
@@ -30,7 +30,7 @@ async def test_processing_acks_on_success(world: RedisWorld, hub: RedisStreamsPu
         await eventually(lambda: _is_pending(world, 0))
 
 
-async def test_processing_nacks_on_an_exception_and_lets_it_through(hub: RedisStreamsPubSub) -> None:
+async def test_processing_nacks_on_an_exception_and_lets_it_through(hub: AnyHub) -> None:
     await hub.publish("orders", an_event(1))
     async with hub.messages("orders", group="g") as messages:
         with pytest.raises(ZeroDivisionError):
@@ -41,7 +41,7 @@ async def test_processing_nacks_on_an_exception_and_lets_it_through(hub: RedisSt
         await again.ack()
 
 
-async def test_processing_hands_back_when_it_is_cancelled(hub: RedisStreamsPubSub) -> None:
+async def test_processing_hands_back_when_it_is_cancelled(hub: AnyHub) -> None:
     await hub.publish("orders", an_event(1))
     async with hub.messages("orders", group="g") as messages:
         message = await messages.next(timeout=5)
@@ -53,7 +53,7 @@ async def test_processing_hands_back_when_it_is_cancelled(hub: RedisStreamsPubSu
         await again.ack()
 
 
-async def test_no_more_than_max_in_flight_are_here_at_once(world: RedisWorld, hub: RedisStreamsPubSub) -> None:
+async def test_no_more_than_max_in_flight_are_here_at_once(world: World, hub: AnyHub) -> None:
     for number in range(20):
         await hub.publish("orders", an_event(number))
     seen: list[Any] = []
@@ -66,7 +66,7 @@ async def test_no_more_than_max_in_flight_are_here_at_once(world: RedisWorld, hu
     assert seen == list(range(20))
 
 
-async def test_leaving_hands_back_what_was_buffered(world: RedisWorld) -> None:
+async def test_leaving_hands_back_what_was_buffered(world: World) -> None:
     hub = world.hub()
     for number in range(10):
         await hub.publish("orders", an_event(number))
@@ -84,7 +84,7 @@ async def test_leaving_hands_back_what_was_buffered(world: RedisWorld) -> None:
     await eventually(lambda: _is_pending(world, 0))
 
 
-async def test_several_tasks_may_share_one_iterator(hub: RedisStreamsPubSub) -> None:
+async def test_several_tasks_may_share_one_iterator(hub: AnyHub) -> None:
     seen: list[Any] = []
     async with hub.messages("orders", group="g") as messages, anyio.create_task_group() as tasks:
 
@@ -103,7 +103,7 @@ async def test_several_tasks_may_share_one_iterator(hub: RedisStreamsPubSub) -> 
     assert sorted(seen) == list(range(30))
 
 
-async def test_the_iteration_ends_when_the_hub_closes(hub: RedisStreamsPubSub) -> None:
+async def test_the_iteration_ends_when_the_hub_closes(hub: AnyHub) -> None:
     async with anyio.create_task_group() as tasks, hub.messages("orders") as messages:
         tasks.start_soon(hub.close)
         with anyio.fail_after(5):
@@ -113,7 +113,7 @@ async def test_the_iteration_ends_when_the_hub_closes(hub: RedisStreamsPubSub) -
             await messages.next()
 
 
-async def test_next_gives_up_at_its_timeout_and_loses_nothing(hub: RedisStreamsPubSub) -> None:
+async def test_next_gives_up_at_its_timeout_and_loses_nothing(hub: AnyHub) -> None:
     async with hub.messages("orders", group="g") as messages:
         with pytest.raises(TimeoutError):
             await messages.next(timeout=0.05)
@@ -121,7 +121,7 @@ async def test_next_gives_up_at_its_timeout_and_loses_nothing(hub: RedisStreamsP
         assert (await messages.next(timeout=5)).event["data"] == 1
 
 
-async def test_messages_must_be_entered_and_only_once(hub: RedisStreamsPubSub) -> None:
+async def test_messages_must_be_entered_and_only_once(hub: AnyHub) -> None:
     messages = hub.messages("orders")
     with pytest.raises(RuntimeError, match="async with"):
         await messages.next()
@@ -133,11 +133,11 @@ async def test_messages_must_be_entered_and_only_once(hub: RedisStreamsPubSub) -
 @pytest.mark.parametrize(
     ("option", "wrong"), [("max_in_flight", 0), ("max_in_flight", None), ("start_from", "x"), ("group", "")]
 )
-async def test_a_wrong_argument_is_refused_at_once(hub: RedisStreamsPubSub, option: str, wrong: Any) -> None:
+async def test_a_wrong_argument_is_refused_at_once(hub: AnyHub, option: str, wrong: Any) -> None:
     with pytest.raises(ConfigError) as refused:
         hub.messages("orders", **{option: wrong})
     assert refused.value.option == option
 
 
-async def _is_pending(world: RedisWorld, count: int) -> bool:
+async def _is_pending(world: World, count: int) -> bool:
     return await world.pending("orders", "g") == count

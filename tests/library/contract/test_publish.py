@@ -15,7 +15,6 @@ from streamhold import (
     HubClosed,
     PublishError,
     PublishOutcomeUnknown,
-    RedisStreamsPubSub,
     WrongKeyType,
 )
 from streamhold_dev.waiting import eventually
@@ -23,12 +22,12 @@ from support.subscriber import Recorder, an_event
 
 if TYPE_CHECKING:
     from streamhold_dev.proxy import Proxy
-    from support.worlds import RedisWorld
+    from support.worlds import AnyHub, RedisWorld, World
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_publish_writes_one_entry_with_all_members(world: RedisWorld, hub: RedisStreamsPubSub) -> None:
+async def test_publish_writes_one_entry_with_all_members(world: World, hub: AnyHub) -> None:
     await hub.publish("orders", an_event({"n": 1}))
     [(_, fields)] = await world.entries("orders")
     assert list(fields) == ["event"]
@@ -40,26 +39,26 @@ async def test_publish_writes_one_entry_with_all_members(world: RedisWorld, hub:
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", event["createdAt"])
 
 
-async def test_publish_leaves_the_callers_event_alone(hub: RedisStreamsPubSub) -> None:
+async def test_publish_leaves_the_callers_event_alone(hub: AnyHub) -> None:
     event = an_event(1)
     before = dict(event)
     await hub.publish("orders", event)
     assert event == before
 
 
-async def test_publish_trims_approximately(world: RedisWorld) -> None:
+async def test_publish_trims_approximately(world: World) -> None:
     hub = world.hub(max_stream_length=100)
     await _publish_many(hub, 450)
     assert 100 <= await world.plain.xlen(world.key("orders")) <= 220
 
 
-async def test_publish_keeps_everything_when_the_length_is_0(world: RedisWorld) -> None:
+async def test_publish_keeps_everything_when_the_length_is_0(world: World) -> None:
     hub = world.hub(max_stream_length=0)
     await _publish_many(hub, 450)
     assert await world.plain.xlen(world.key("orders")) == 450
 
 
-async def test_publish_sets_the_idle_ttl_with_every_write_c11(world: RedisWorld) -> None:
+async def test_publish_sets_the_idle_ttl_with_every_write_c11(world: World) -> None:
     hub = world.hub(stream_idle_ttl_ms=60_000)
     await hub.publish("orders", an_event(1))
     assert 55_000 < await world.plain.pttl(world.key("orders")) <= 60_000
@@ -68,7 +67,7 @@ async def test_publish_sets_the_idle_ttl_with_every_write_c11(world: RedisWorld)
     assert await world.plain.pttl(world.key("orders")) > 55_000
 
 
-async def test_reading_and_acknowledging_do_not_refresh_the_idle_ttl_c11(world: RedisWorld) -> None:
+async def test_reading_and_acknowledging_do_not_refresh_the_idle_ttl_c11(world: World) -> None:
     hub = world.hub(stream_idle_ttl_ms=60_000)
     await hub.publish("orders", an_event(1))
     await world.plain.pexpire(world.key("orders"), 30_000)
@@ -78,7 +77,7 @@ async def test_reading_and_acknowledging_do_not_refresh_the_idle_ttl_c11(world: 
     assert await world.plain.pttl(world.key("orders")) <= 30_000
 
 
-async def test_joining_an_existing_group_does_not_refresh_the_idle_ttl_c11(world: RedisWorld) -> None:
+async def test_joining_an_existing_group_does_not_refresh_the_idle_ttl_c11(world: World) -> None:
     hub = world.hub(stream_idle_ttl_ms=60_000)
     await hub.publish("orders", an_event(1))
     await world.plain.xgroup_create(world.key("orders"), "g", "0")
@@ -98,7 +97,7 @@ async def test_joining_an_existing_group_does_not_refresh_the_idle_ttl_c11(world
     ],
 )
 async def test_what_json_cannot_express_is_refused_before_anything_is_sent(
-    world: RedisWorld, hub: RedisStreamsPubSub, data: Any, where: str
+    world: World, hub: AnyHub, data: Any, where: str
 ) -> None:
     with pytest.raises(ConfigError) as refused:
         await hub.publish("orders", an_event(data))
@@ -106,7 +105,7 @@ async def test_what_json_cannot_express_is_refused_before_anything_is_sent(
     assert not await world.plain.exists(world.key("orders"))
 
 
-async def test_a_cycle_is_refused_before_anything_is_sent(world: RedisWorld, hub: RedisStreamsPubSub) -> None:
+async def test_a_cycle_is_refused_before_anything_is_sent(world: World, hub: AnyHub) -> None:
     cycle: list[Any] = []
     cycle.append(cycle)
     with pytest.raises(ConfigError, match="cycle"):
@@ -115,23 +114,21 @@ async def test_a_cycle_is_refused_before_anything_is_sent(world: RedisWorld, hub
 
 
 @pytest.mark.parametrize("topic", ["", "lease:x", "lease-metadata:x", "streamhold:dead:x", "half\ud800", "a\0b", 7])
-async def test_a_topic_that_cannot_be_is_refused_c05(hub: RedisStreamsPubSub, topic: Any) -> None:
+async def test_a_topic_that_cannot_be_is_refused_c05(hub: AnyHub, topic: Any) -> None:
     with pytest.raises(ConfigError, match="topic"):
         await hub.publish(topic, an_event())
     with pytest.raises(ConfigError, match="topic"):
         await hub.subscribe(topic, Recorder())
 
 
-async def test_a_key_of_another_type_reaches_the_publisher_as_an_error(
-    world: RedisWorld, hub: RedisStreamsPubSub
-) -> None:
+async def test_a_key_of_another_type_reaches_the_publisher_as_an_error(world: World, hub: AnyHub) -> None:
     await world.plain.set(world.key("orders"), "a string")
     with pytest.raises(PublishError, match="orders") as failed:
         await hub.publish("orders", an_event())
     assert isinstance(failed.value.__cause__, WrongKeyType)
 
 
-async def test_case_S35_local_events_never_reach_redis(world: RedisWorld, hub: RedisStreamsPubSub) -> None:
+async def test_case_S35_local_events_never_reach_redis(world: World, hub: AnyHub) -> None:
     fan_out, grouped, elsewhere = Recorder(), Recorder(), Recorder()
     await hub.subscribe("orders", fan_out)
     await hub.subscribe("orders", grouped, group="g")
@@ -148,7 +145,7 @@ async def test_case_S35_local_events_never_reach_redis(world: RedisWorld, hub: R
     assert await world.plain.xlen(world.key("orders")) == 1
 
 
-async def test_ack_and_nack_of_a_local_event_do_nothing(world: RedisWorld, hub: RedisStreamsPubSub) -> None:
+async def test_ack_and_nack_of_a_local_event_do_nothing(world: World, hub: AnyHub) -> None:
     nacking = Recorder.nacking()
     await hub.subscribe("orders", nacking, group="g")
     await hub.publish("orders", an_event(1), local_only=True)
@@ -158,22 +155,26 @@ async def test_ack_and_nack_of_a_local_event_do_nothing(world: RedisWorld, hub: 
     assert nacking.attempts == [1, 1]
 
 
-async def test_a_local_publish_without_subscribers_opens_no_connection(hub: RedisStreamsPubSub) -> None:
+async def test_a_local_publish_without_subscribers_opens_no_connection(server_world: RedisWorld) -> None:
+    hub = server_world.hub()
     await hub.publish("orders", an_event(), local_only=True)
     assert hub._client._line.link is None
 
 
 async def test_case_S20_a_lost_reply_means_unknown_and_is_not_repeated(
-    world: RedisWorld, proxy: Callable[[int], Proxy]
+    server_world: RedisWorld, proxy: Callable[[int], Proxy]
 ) -> None:
-    between = proxy(world.server.port)
-    url = world.server.url().replace(f":{world.server.port}/", f":{between.port}/")
-    hub = world.hub(url, publish_timeout=3.0)
+    between = proxy(server_world.server.port)
+    url = server_world.server.url().replace(f":{server_world.server.port}/", f":{between.port}/")
+    hub = server_world.hub(url, publish_timeout=3.0)
     await hub.publish("orders", an_event("first"))
     between.drop_reply_to(b"XADD")
     with pytest.raises(PublishOutcomeUnknown, match="orders"):
         await hub.publish("orders", an_event("second"))
-    assert [json.loads(fields["event"])["data"] for _, fields in await world.entries("orders")] == ["first", "second"]
+    assert [json.loads(fields["event"])["data"] for _, fields in await server_world.entries("orders")] == [
+        "first",
+        "second",
+    ]
 
 
 async def test_publish_without_a_server_ends_by_its_deadline_c22(own_world: RedisWorld) -> None:
@@ -185,7 +186,7 @@ async def test_publish_without_a_server_ends_by_its_deadline_c22(own_world: Redi
     assert failed.value.__cause__ is not None
 
 
-async def test_flush_waits_for_the_publishes_in_flight_c24(world: RedisWorld, hub: RedisStreamsPubSub) -> None:
+async def test_flush_waits_for_the_publishes_in_flight_c24(world: World, hub: AnyHub) -> None:
     async with anyio.create_task_group() as publishing:
         for number in range(50):
             publishing.start_soon(hub.publish, "orders", an_event(number))
@@ -194,11 +195,11 @@ async def test_flush_waits_for_the_publishes_in_flight_c24(world: RedisWorld, hu
         assert await world.plain.xlen(world.key("orders")) == 50
 
 
-async def test_flush_with_nothing_in_flight_returns(hub: RedisStreamsPubSub) -> None:
+async def test_flush_with_nothing_in_flight_returns(hub: AnyHub) -> None:
     await hub.flush()
 
 
-async def test_publishing_on_a_closed_hub_raises(hub: RedisStreamsPubSub) -> None:
+async def test_publishing_on_a_closed_hub_raises(hub: AnyHub) -> None:
     await hub.close()
     with pytest.raises(HubClosed):
         await hub.publish("orders", an_event())
@@ -206,7 +207,7 @@ async def test_publishing_on_a_closed_hub_raises(hub: RedisStreamsPubSub) -> Non
         await hub.publish("orders", an_event(), local_only=True)
 
 
-async def _publish_many(hub: RedisStreamsPubSub, count: int) -> None:
+async def _publish_many(hub: AnyHub, count: int) -> None:
     async with anyio.create_task_group() as publishing:
         for number in range(count):
             publishing.start_soon(hub.publish, "orders", an_event(number))

@@ -18,12 +18,12 @@ from streamhold_dev.waiting import eventually
 from support.subscriber import Recorder, an_event
 
 if TYPE_CHECKING:
-    from support.worlds import RedisWorld
+    from support.worlds import RedisWorld, World
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_an_entry_of_a_crashed_consumer_is_delivered_to_its_sibling_c18(world: RedisWorld) -> None:
+async def test_an_entry_of_a_crashed_consumer_is_delivered_to_its_sibling_c18(world: World) -> None:
     crashing, silent = world.hub(), Recorder.silent()
     await crashing.subscribe("orders", silent, group="g")
     for number in range(3):
@@ -39,7 +39,7 @@ async def test_an_entry_of_a_crashed_consumer_is_delivered_to_its_sibling_c18(wo
     assert sibling.counters.reclaimed == 3
 
 
-async def test_with_an_interval_of_0_nothing_is_reclaimed_c18(world: RedisWorld) -> None:
+async def test_with_an_interval_of_0_nothing_is_reclaimed_c18(world: World) -> None:
     await world.plain.xadd(world.key("orders"), {"event": "{}"})
     await _leave_pending(world, deliveries=1)
     hub, recorder = world.hub(reclaim_interval_ms=0, reclaim_idle_ms=1), Recorder()
@@ -50,7 +50,7 @@ async def test_with_an_interval_of_0_nothing_is_reclaimed_c18(world: RedisWorld)
 
 
 @pytest.mark.parametrize("consumers", [1, 2])
-async def test_case_S06_a_handler_of_three_idle_times_is_called_once_c18(world: RedisWorld, consumers: int) -> None:
+async def test_case_S06_a_handler_of_three_idle_times_is_called_once_c18(world: World, consumers: int) -> None:
     hubs = [world.hub(reclaim_interval_ms=50, reclaim_idle_ms=300) for _ in range(consumers)]
     recorder = Recorder.slow(1.0)
     for hub in hubs:
@@ -61,7 +61,7 @@ async def test_case_S06_a_handler_of_three_idle_times_is_called_once_c18(world: 
     assert recorder.attempts == [1]
 
 
-async def test_case_S05_buffered_entries_are_not_stolen(world: RedisWorld) -> None:
+async def test_case_S05_buffered_entries_are_not_stolen(world: World) -> None:
     seen: list[Any] = []
     publisher = world.hub()
     for number in range(8):
@@ -75,7 +75,7 @@ async def test_case_S05_buffered_entries_are_not_stolen(world: RedisWorld) -> No
     assert sorted(seen) == list(range(8))
 
 
-async def _work_two_at_a_time(world: RedisWorld, seen: list[Any]) -> None:
+async def _work_two_at_a_time(world: World, seen: list[Any]) -> None:
     hub = world.hub(reclaim_interval_ms=50, reclaim_idle_ms=500)
     async with hub.messages("orders", group="g", max_in_flight=4) as messages:
 
@@ -90,7 +90,7 @@ async def _work_two_at_a_time(world: RedisWorld, seen: list[Any]) -> None:
             workers.start_soon(work)
 
 
-async def test_an_entry_whose_handler_returned_without_settling_is_taken_over_by_a_sibling(world: RedisWorld) -> None:
+async def test_an_entry_whose_handler_returned_without_settling_is_taken_over_by_a_sibling(world: World) -> None:
     hub, silent = world.hub(reclaim_interval_ms=50, reclaim_idle_ms=200), Recorder.silent()
     await hub.subscribe("orders", silent, group="g")
     await hub.publish("orders", an_event(1))
@@ -102,7 +102,7 @@ async def test_an_entry_whose_handler_returned_without_settling_is_taken_over_by
 
 
 @pytest.mark.parametrize("dead_letters", [False, True])
-async def test_an_entry_that_kills_its_consumers_ends_at_the_cap_c18(world: RedisWorld, dead_letters: bool) -> None:
+async def test_an_entry_that_kills_its_consumers_ends_at_the_cap_c18(world: World, dead_letters: bool) -> None:
     await world.plain.xadd(world.key("orders"), {"event": json.dumps(an_event("poison"))})
     await _leave_pending(world, deliveries=5)
     hub = world.hub(
@@ -117,7 +117,7 @@ async def test_an_entry_that_kills_its_consumers_ends_at_the_cap_c18(world: Redi
     assert [letter["attempts"] for _, letter in letters] == (["5"] if dead_letters else [])
 
 
-async def test_deliveries_to_dead_consumers_count_as_attempts_c18(world: RedisWorld) -> None:
+async def test_deliveries_to_dead_consumers_count_as_attempts_c18(world: World) -> None:
     await world.plain.xadd(world.key("orders"), {"event": json.dumps(an_event(1))})
     await _leave_pending(world, deliveries=3)
     hub = world.hub(reclaim_interval_ms=50, reclaim_idle_ms=1, max_delivery_attempts=5)
@@ -127,7 +127,7 @@ async def test_deliveries_to_dead_consumers_count_as_attempts_c18(world: RedisWo
     assert nacking.attempts == [4, 5]
 
 
-async def test_a_sweep_takes_more_than_one_page_and_more_than_the_limit_c18(world: RedisWorld) -> None:
+async def test_a_sweep_takes_more_than_one_page_and_more_than_the_limit_c18(world: World) -> None:
     for number in range(131):
         await world.plain.xadd(world.key("orders"), {"event": json.dumps(an_event(number))})
     await _leave_pending(world, deliveries=1)
@@ -139,7 +139,7 @@ async def test_a_sweep_takes_more_than_one_page_and_more_than_the_limit_c18(worl
 
 
 async def test_case_S15_entries_trimmed_before_they_were_handled_are_forgotten_and_counted_c19(
-    world: RedisWorld,
+    world: World,
 ) -> None:
     crashing, silent = world.hub(), Recorder.silent()
     await crashing.subscribe("orders", silent, group="g")
@@ -155,7 +155,7 @@ async def test_case_S15_entries_trimmed_before_they_were_handled_are_forgotten_a
     assert recorder.data == [2]
 
 
-async def test_a_nack_of_an_entry_that_was_trimmed_meanwhile_still_redelivers(world: RedisWorld) -> None:
+async def test_a_nack_of_an_entry_that_was_trimmed_meanwhile_still_redelivers(world: World) -> None:
     hub = world.hub(reclaim_idle_ms=100, reclaim_interval_ms=50)
 
     async def handle(event: Event, ack: Settle, nack: Settle) -> None:
@@ -173,7 +173,7 @@ async def test_a_nack_of_an_entry_that_was_trimmed_meanwhile_still_redelivers(wo
 
 
 async def test_a_handler_over_the_in_flight_timeout_is_nacked_and_its_late_ack_is_nothing_c20(
-    world: RedisWorld,
+    world: World,
 ) -> None:
     hub = world.hub(in_flight_timeout_ms=200, reclaim_interval_ms=0, max_delivery_attempts=2)
     recorder = Recorder.slow(0.6)
@@ -186,7 +186,7 @@ async def test_a_handler_over_the_in_flight_timeout_is_nacked_and_its_late_ack_i
     assert await world.pending("orders", "g") == 0
 
 
-async def test_extending_resets_the_in_flight_timeout_and_the_idle_time_c20(world: RedisWorld) -> None:
+async def test_extending_resets_the_in_flight_timeout_and_the_idle_time_c20(world: World) -> None:
     hub = world.hub(in_flight_timeout_ms=300, reclaim_interval_ms=0)
     async with hub.messages("orders", group="g") as messages:
         await hub.publish("orders", an_event(1))
@@ -202,7 +202,7 @@ async def test_extending_resets_the_in_flight_timeout_and_the_idle_time_c20(worl
     assert await world.pending("orders", "g") == 0
 
 
-async def test_the_in_flight_timeout_holds_for_subscribers_without_a_group_c20(world: RedisWorld) -> None:
+async def test_the_in_flight_timeout_holds_for_subscribers_without_a_group_c20(world: World) -> None:
     hub = world.hub(in_flight_timeout_ms=100, max_delivery_attempts=3)
     recorder = Recorder.slow(0.3)
     await hub.subscribe("orders", recorder)
@@ -210,29 +210,29 @@ async def test_the_in_flight_timeout_holds_for_subscribers_without_a_group_c20(w
     await eventually(lambda: recorder.attempts == [1, 2, 3])
 
 
-async def test_many_topics_are_swept_in_few_commands_and_none_is_missed_c18(world: RedisWorld) -> None:
+async def test_many_topics_are_swept_in_few_commands_and_none_is_missed_c18(server_world: RedisWorld) -> None:
     topics = [f"topic-{number}" for number in range(30)]
     for topic in topics:
-        await world.plain.xadd(world.key(topic), {"event": json.dumps(an_event(topic))})
-        await world.plain.xgroup_create(world.key(topic), "g", "0")
-        await world.plain.xreadgroup("g", "dead", {world.key(topic): ">"})
-    hub, recorder = world.hub(reclaim_interval_ms=500, reclaim_idle_ms=300), Recorder()
+        await server_world.plain.xadd(server_world.key(topic), {"event": json.dumps(an_event(topic))})
+        await server_world.plain.xgroup_create(server_world.key(topic), "g", "0")
+        await server_world.plain.xreadgroup("g", "dead", {server_world.key(topic): ">"})
+    hub, recorder = server_world.hub(reclaim_interval_ms=500, reclaim_idle_ms=300), Recorder()
     for topic in topics:
         await hub.subscribe(topic, recorder, group="g")
     await eventually(lambda: len(recorder.events) == 30)
     assert sorted(recorder.data) == sorted(topics)
     sent: list[str] = []
-    async with world.server.client() as watcher, watcher.monitor() as monitor:
+    async with server_world.server.client() as watcher, watcher.monitor() as monitor:
         with anyio.move_on_after(1.3):
             while True:
                 seen = await monitor.next_command()
-                if world.prefix in seen["command"] and seen["client_type"] != "lua":
+                if server_world.prefix in seen["command"] and seen["client_type"] != "lua":
                     sent.append(seen["command"].split()[0].upper())
     assert 2 <= sent.count("EVALSHA") <= 6  # two or three sweeps of all 30, first seen as EVAL by a new server
     assert "XPENDING" not in sent
 
 
-async def test_one_topic_that_cannot_be_asked_does_not_keep_the_others_from_being_swept_c18(world: RedisWorld) -> None:
+async def test_one_topic_that_cannot_be_asked_does_not_keep_the_others_from_being_swept_c18(world: World) -> None:
     await world.plain.xadd(world.key("orders"), {"event": json.dumps(an_event(1))})
     await world.plain.xgroup_create(world.key("orders"), "g", "0")
     await world.plain.xreadgroup("g", "dead", {world.key("orders"): ">"})
@@ -261,14 +261,14 @@ _WORKER = """
 """
 
 
-async def test_case_S24_entries_of_a_killed_process_are_handled_by_a_sibling(world: RedisWorld) -> None:
-    publisher = world.hub()
+async def test_case_S24_entries_of_a_killed_process_are_handled_by_a_sibling(server_world: RedisWorld) -> None:
+    publisher = server_world.hub()
     for number in range(20):
         await publisher.publish("orders", an_event(number))
-    command = [sys.executable, "-c", textwrap.dedent(_WORKER), world.server.url(), world.prefix]
+    command = [sys.executable, "-c", textwrap.dedent(_WORKER), server_world.server.url(), server_world.prefix]
     async with await anyio.open_process(command, stdout=subprocess.DEVNULL, stderr=None) as worker:
-        await eventually(lambda: _is(world, "g", 5))
-        sibling, recorder = world.hub(reclaim_idle_ms=400, reclaim_interval_ms=200), Recorder()
+        await eventually(lambda: _is(server_world, "g", 5))
+        sibling, recorder = server_world.hub(reclaim_idle_ms=400, reclaim_interval_ms=200), Recorder()
         await sibling.subscribe("orders", recorder, group="g")
         await eventually(lambda: len(recorder.events) == 15)
         await anyio.sleep(1)  # the living worker keeps its five through several sweeps
@@ -280,7 +280,7 @@ async def test_case_S24_entries_of_a_killed_process_are_handled_by_a_sibling(wor
     assert sorted(recorder.data) == list(range(20))
 
 
-async def _leave_pending(world: RedisWorld, deliveries: int) -> None:
+async def _leave_pending(world: World, deliveries: int) -> None:
     """Make the whole stream pending for consumers that are gone."""
     key = world.key("orders")
     await world.plain.xgroup_create(key, "g", "0")
@@ -291,7 +291,7 @@ async def _leave_pending(world: RedisWorld, deliveries: int) -> None:
     await anyio.sleep(0.01)  # idle for at least a millisecond
 
 
-async def _is(world: RedisWorld, group: str, count: int) -> bool:
+async def _is(world: World, group: str, count: int) -> bool:
     if group not in await world.groups("orders"):
         return False
     return await world.pending("orders", group) == count

@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from streamhold import PublishError, RedisStreamsPubSub
+from streamhold import PublishError
 from streamhold._backends.base import Delivery, QueueSubscriber
 from streamhold_dev.waiting import eventually
 from support.subscriber import Recorder, an_event
 
 if TYPE_CHECKING:
     from streamhold_dev.proxy import Proxy
-    from support.worlds import RedisWorld
+    from support.worlds import AnyHub, RedisWorld, World
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize("start_from", ["earliest", "latest"])
 async def test_a_deleted_stream_under_a_blocked_read_loses_nothing_published_after_c21(
-    world: RedisWorld, start_from: Any
+    world: World, start_from: Any
 ) -> None:
     hub, publisher = world.hub(block_ms=1000), world.hub()
     grouped, fan_out = Recorder(), Recorder()
@@ -38,7 +38,7 @@ async def test_a_deleted_stream_under_a_blocked_read_loses_nothing_published_aft
     await eventually(lambda: grouped.data == fan_out.data == ["before", 0, 1, 2, 3, 4], timeout=3)
 
 
-async def test_a_latest_subscriber_that_saw_nothing_loses_nothing_c21(world: RedisWorld) -> None:
+async def test_a_latest_subscriber_that_saw_nothing_loses_nothing_c21(world: World) -> None:
     hub, publisher = world.hub(), world.hub()
     await publisher.publish("orders", an_event("old"))
     recorder = Recorder()
@@ -48,9 +48,7 @@ async def test_a_latest_subscriber_that_saw_nothing_loses_nothing_c21(world: Red
     await eventually(lambda: recorder.data == ["in the gap"])
 
 
-async def test_a_destroyed_group_goes_on_after_the_last_entry_seen_c21(
-    world: RedisWorld, hub: RedisStreamsPubSub
-) -> None:
+async def test_a_destroyed_group_goes_on_after_the_last_entry_seen_c21(world: World, hub: AnyHub) -> None:
     recorder = Recorder()
     await hub.subscribe("orders", recorder, group="g")
     await hub.publish("orders", an_event(1))
@@ -60,16 +58,15 @@ async def test_a_destroyed_group_goes_on_after_the_last_entry_seen_c21(
     await eventually(lambda: recorder.data == [1, 2])
 
 
-async def test_a_new_stream_with_smaller_ids_is_read_from_its_beginning_c21(
-    world: RedisWorld, hub: RedisStreamsPubSub
-) -> None:
+async def test_a_new_stream_with_smaller_ids_is_read_from_its_beginning_c21(server_world: RedisWorld) -> None:
+    hub = server_world.hub()
     recorder = Recorder()
     await hub.subscribe("orders", recorder, group="g")
     await hub.publish("orders", an_event("before"))
     await eventually(lambda: recorder.events)
-    async with world.plain.pipeline(transaction=True) as both:
-        both.delete(world.key("orders"))
-        both.xadd(world.key("orders"), {"event": json.dumps(an_event("clock went back"))}, id="5-1")
+    async with server_world.plain.pipeline(transaction=True) as both:
+        both.delete(server_world.key("orders"))
+        both.xadd(server_world.key("orders"), {"event": json.dumps(an_event("clock went back"))}, id="5-1")
         await both.execute()
     await eventually(lambda: recorder.data == ["before", "clock went back"])
 
@@ -89,14 +86,14 @@ async def test_case_S01_an_emptied_server_is_recovered_with_few_commands(own_wor
     assert await _commands(own_world) - before < 20 + 15  # and what this test asked itself
 
 
-async def _commands(world: RedisWorld) -> int:
+async def _commands(world: World) -> int:
     """Commands from outside scripts, without those of this test's own client."""
     stats = await world.plain.info("commandstats")
     ours = ("cmdstat_xreadgroup", "cmdstat_evalsha", "cmdstat_eval", "cmdstat_xack", "cmdstat_xadd", "cmdstat_xpending")
     return sum(stats[name]["calls"] for name in ours if name in stats)
 
 
-async def _has_group(world: RedisWorld) -> bool:
+async def _has_group(world: World) -> bool:
     return "g" in await world.groups("orders")
 
 
@@ -132,7 +129,7 @@ async def test_case_S02_a_lasting_refusal_is_retried_slowly_and_recovers(own_wor
     await eventually(lambda: recorder.data == [1, 2], timeout=4)
 
 
-async def test_one_bad_topic_does_not_stop_the_others_of_its_group(world: RedisWorld, hub: RedisStreamsPubSub) -> None:
+async def test_one_bad_topic_does_not_stop_the_others_of_its_group(world: World, hub: AnyHub) -> None:
     good, bad = Recorder(), Recorder()
     await hub.subscribe("bad", bad, group="g")
     await hub.subscribe("good", good, group="g")
@@ -147,7 +144,7 @@ async def test_one_bad_topic_does_not_stop_the_others_of_its_group(world: RedisW
     await eventually(lambda: bad.data == ["again"])
 
 
-async def test_an_expired_topic_stays_away_until_somebody_writes_c11(world: RedisWorld) -> None:
+async def test_an_expired_topic_stays_away_until_somebody_writes_c11(world: World) -> None:
     hub, recorder = world.hub(stream_idle_ttl_ms=300), Recorder()
     await hub.subscribe("orders", recorder, group="g")
     await hub.publish("orders", an_event(1))
@@ -164,11 +161,11 @@ async def test_an_expired_topic_stays_away_until_somebody_writes_c11(world: Redi
     await eventually(lambda: recorder.data == [1, "here", "elsewhere"], timeout=3)
 
 
-async def _is_gone(world: RedisWorld) -> bool:
+async def _is_gone(world: World) -> bool:
     return not await world.plain.exists(world.key("orders"))
 
 
-async def test_clearing_a_topic_leaves_its_subscribers_attached_c24(world: RedisWorld, hub: RedisStreamsPubSub) -> None:
+async def test_clearing_a_topic_leaves_its_subscribers_attached_c24(world: World, hub: AnyHub) -> None:
     grouped, fan_out = Recorder(), Recorder()
     await hub.subscribe("orders", grouped, group="g")
     await hub.subscribe("orders", fan_out)
@@ -180,7 +177,7 @@ async def test_clearing_a_topic_leaves_its_subscribers_attached_c24(world: Redis
     assert len(await world.entries("orders")) == 1
 
 
-async def test_clearing_a_topic_never_raises_c24(own_world: RedisWorld, hub: RedisStreamsPubSub) -> None:
+async def test_clearing_a_topic_never_raises_c24(own_world: RedisWorld, hub: AnyHub) -> None:
     await hub.clear_topic("unknown")
     await hub.close()
     await hub.clear_topic("orders")
@@ -189,13 +186,13 @@ async def test_clearing_a_topic_never_raises_c24(own_world: RedisWorld, hub: Red
     await other.clear_topic("orders")
 
 
-async def test_a_cut_connection_loses_no_entry_c22(world: RedisWorld, proxy: Callable[[int], Proxy]) -> None:
-    between = proxy(world.server.port)
-    hub = world.hub(_through(world, between), reclaim_interval_ms=0)
+async def test_a_cut_connection_loses_no_entry_c22(server_world: RedisWorld, proxy: Callable[[int], Proxy]) -> None:
+    between = proxy(server_world.server.port)
+    hub = server_world.hub(_through(server_world, between), reclaim_interval_ms=0)
     grouped, fan_out = Recorder(), Recorder()
     await hub.subscribe("orders", grouped, group="g")
     await hub.subscribe("orders", fan_out)
-    publisher = world.hub()
+    publisher = server_world.hub()
     for number in range(60):
         await publisher.publish("orders", an_event(number))
         if number % 10 == 5:
@@ -203,25 +200,25 @@ async def test_a_cut_connection_loses_no_entry_c22(world: RedisWorld, proxy: Cal
         await anyio.sleep(0.01)
     await eventually(lambda: len(set(grouped.data)) == 60 and len(set(fan_out.data)) == 60)
     assert fan_out.data == list(range(60))
-    await eventually(lambda: _settled(world))
+    await eventually(lambda: _settled(server_world))
 
 
 async def test_entries_of_a_read_whose_reply_was_lost_come_at_once_c18(
-    world: RedisWorld, proxy: Callable[[int], Proxy]
+    server_world: RedisWorld, proxy: Callable[[int], Proxy]
 ) -> None:
-    between = proxy(world.server.port)
-    hub = world.hub(_through(world, between), reclaim_interval_ms=0, block_ms=500)
+    between = proxy(server_world.server.port)
+    hub = server_world.hub(_through(server_world, between), reclaim_interval_ms=0, block_ms=500)
     grouped, fan_out = Recorder(), Recorder()
     await hub.subscribe("orders", grouped, group="g")
     await hub.subscribe("orders", fan_out)
     await anyio.sleep(0.1)  # both block now
     between.swallow_replies()
-    await world.hub().publish("orders", an_event("lost on the way"))
-    await eventually(lambda: _pending(world))
+    await server_world.hub().publish("orders", an_event("lost on the way"))
+    await eventually(lambda: _pending(server_world))
     between.cut()
     between.pass_through()
     await eventually(lambda: grouped.data == fan_out.data == ["lost on the way"], timeout=12)
-    await eventually(lambda: _settled(world))
+    await eventually(lambda: _settled(server_world))
 
 
 async def test_case_S04_a_killed_server_loses_no_confirmed_publish(own_world: RedisWorld) -> None:
@@ -267,19 +264,19 @@ async def test_consuming_goes_on_after_a_restart_without_repeating_what_was_ackn
     await eventually(lambda: recorder.data == list(range(20)))
 
 
-def _through(world: RedisWorld, between: Proxy) -> str:
+def _through(world: World, between: Proxy) -> str:
     return world.server.url().replace(f":{world.server.port}/", f":{between.port}/")
 
 
-async def _settled(world: RedisWorld) -> bool:
+async def _settled(world: World) -> bool:
     return await world.pending("orders", "g") == 0
 
 
-async def _pending(world: RedisWorld) -> bool:
+async def _pending(world: World) -> bool:
     return await world.pending("orders", "g") == 1
 
 
-async def test_a_fault_while_delivering_does_not_end_the_reader(world: RedisWorld, hub: RedisStreamsPubSub) -> None:
+async def test_a_fault_while_delivering_does_not_end_the_reader(world: World, hub: AnyHub) -> None:
     class Faulty(QueueSubscriber):
         faults = 1
 

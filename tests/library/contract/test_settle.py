@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from streamhold import BackendError, Event, RedisStreamsPubSub, ServerFull, Settle
+from streamhold import BackendError, Event, ServerFull, Settle
 from streamhold.keys import companion
 from streamhold_dev.waiting import eventually
 from support.subscriber import Recorder, an_event
 
 if TYPE_CHECKING:
-    from support.worlds import RedisWorld
+    from support.worlds import AnyHub, RedisWorld, World
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_an_ack_settles_for_this_group_only_and_deletes_nothing_c15(world: RedisWorld) -> None:
+async def test_an_ack_settles_for_this_group_only_and_deletes_nothing_c15(world: World) -> None:
     hub = world.hub()
     acking, silent = Recorder(), Recorder.silent()
     await hub.subscribe("orders", acking, group="g")
@@ -30,7 +30,7 @@ async def test_an_ack_settles_for_this_group_only_and_deletes_nothing_c15(world:
     assert len(await world.entries("orders")) == 1
 
 
-async def test_the_first_of_ack_and_nack_wins_c15(world: RedisWorld, hub: RedisStreamsPubSub) -> None:
+async def test_the_first_of_ack_and_nack_wins_c15(world: World, hub: AnyHub) -> None:
     silent = Recorder.silent()
     await hub.subscribe("orders", silent, group="g")
     await hub.publish("orders", an_event(1))
@@ -50,7 +50,7 @@ async def test_the_first_of_ack_and_nack_wins_c15(world: RedisWorld, hub: RedisS
     assert len(await world.entries("orders")) == 3
 
 
-async def test_calling_without_awaiting_is_enough_c15(world: RedisWorld, hub: RedisStreamsPubSub) -> None:
+async def test_calling_without_awaiting_is_enough_c15(world: World, hub: AnyHub) -> None:
     def act(event: Event, ack: Settle, nack: Settle) -> None:
         ack() if event["deliveryAttempt"] == 2 else nack()
 
@@ -61,21 +61,24 @@ async def test_calling_without_awaiting_is_enough_c15(world: RedisWorld, hub: Re
     await eventually(lambda: _is(world, "g", 0))
 
 
-async def test_acks_of_one_turn_leave_together(world: RedisWorld, hub: RedisStreamsPubSub) -> None:
+async def test_acks_of_one_turn_leave_together(server_world: RedisWorld) -> None:
+    hub = server_world.hub()
     silent = Recorder.silent()
     await hub.subscribe("orders", silent, group="g")
     for number in range(50):
         await hub.publish("orders", an_event(number))
     await eventually(lambda: len(silent.events) == 50)
-    before = (await world.plain.info("commandstats"))["cmdstat_xack"]["calls"] if await _has_acks(world) else 0
+    before = (
+        (await server_world.plain.info("commandstats"))["cmdstat_xack"]["calls"] if await _has_acks(server_world) else 0
+    )
     for outcome in [ack() for ack, _ in silent.settles]:
         await outcome
-    after = (await world.plain.info("commandstats"))["cmdstat_xack"]["calls"]
-    assert await world.pending("orders", "g") == 0
+    after = (await server_world.plain.info("commandstats"))["cmdstat_xack"]["calls"]
+    assert await server_world.pending("orders", "g") == 0
     assert after - before <= 5
 
 
-async def test_a_nack_redelivers_with_the_next_attempt_c16(world: RedisWorld, hub: RedisStreamsPubSub) -> None:
+async def test_a_nack_redelivers_with_the_next_attempt_c16(world: World, hub: AnyHub) -> None:
     recorder = Recorder(lambda event, ack, nack: ack() if event["deliveryAttempt"] == 3 else nack())
     await hub.subscribe("orders", recorder, group="g")
     await hub.publish("orders", an_event({"n": 1}))
@@ -86,7 +89,7 @@ async def test_a_nack_redelivers_with_the_next_attempt_c16(world: RedisWorld, hu
     assert hub.counters.nacked == 2
 
 
-async def test_a_nack_in_one_group_is_never_seen_by_others_c16(world: RedisWorld) -> None:
+async def test_a_nack_in_one_group_is_never_seen_by_others_c16(world: World) -> None:
     hub = world.hub()
     other, fan_out, elsewhere = Recorder(), Recorder(), Recorder()
     nacking = Recorder(lambda event, ack, nack: ack() if event["deliveryAttempt"] == 3 else nack())
@@ -103,7 +106,7 @@ async def test_a_nack_in_one_group_is_never_seen_by_others_c16(world: RedisWorld
     await eventually(lambda: _is(world, "elsewhere", 0))
 
 
-async def test_what_is_redelivered_is_the_event_as_it_was_read_c03(hub: RedisStreamsPubSub) -> None:
+async def test_what_is_redelivered_is_the_event_as_it_was_read_c03(hub: AnyHub) -> None:
     seen: list[Any] = []
 
     async def handle(event: Event, ack: Settle, nack: Settle) -> None:
@@ -117,7 +120,7 @@ async def test_what_is_redelivered_is_the_event_as_it_was_read_c03(hub: RedisStr
     await eventually(lambda: seen == [1, 1])
 
 
-async def test_unknown_members_and_fields_survive_a_nack_c03(world: RedisWorld, hub: RedisStreamsPubSub) -> None:
+async def test_unknown_members_and_fields_survive_a_nack_c03(world: World, hub: AnyHub) -> None:
     recorder = Recorder(lambda event, ack, nack: ack() if event["deliveryAttempt"] == 3 else nack())
     await hub.subscribe("orders", recorder, group="g")
     event = '{ "x-unknown": {"k": [1, 2.50]}, "big": 9007199254740993, "deliveryAttempt": 2, "id": "no-uuid" }'
@@ -132,7 +135,7 @@ async def test_unknown_members_and_fields_survive_a_nack_c03(world: RedisWorld, 
     assert list(json.loads(fields["event"])) == ["x-unknown", "big", "deliveryAttempt", "id"]
 
 
-async def test_case_S07_a_nack_after_a_sibling_took_the_entry_changes_nothing(world: RedisWorld) -> None:
+async def test_case_S07_a_nack_after_a_sibling_took_the_entry_changes_nothing(world: World) -> None:
     hub = world.hub(reclaim_interval_ms=0)
     silent = Recorder.silent()
     await hub.subscribe("orders", silent, group="g")
@@ -146,7 +149,7 @@ async def test_case_S07_a_nack_after_a_sibling_took_the_entry_changes_nothing(wo
     assert pending["consumer"] == "sibling"
 
 
-async def test_case_S09_a_topic_stays_trimmed_under_nacks(world: RedisWorld) -> None:
+async def test_case_S09_a_topic_stays_trimmed_under_nacks(world: World) -> None:
     hub = world.hub(max_stream_length=10, max_delivery_attempts=0)
     recorder = Recorder(lambda event, ack, nack: ack() if event["deliveryAttempt"] > 350 else nack())
     await hub.subscribe("orders", recorder, group="g")
@@ -155,7 +158,7 @@ async def test_case_S09_a_topic_stays_trimmed_under_nacks(world: RedisWorld) -> 
     assert len(await world.entries("orders")) <= 120  # approximate trimming drops whole nodes of 100
 
 
-async def test_a_nack_refreshes_the_idle_ttl_c11(world: RedisWorld) -> None:
+async def test_a_nack_refreshes_the_idle_ttl_c11(world: World) -> None:
     hub = world.hub(stream_idle_ttl_ms=60_000)
     silent = Recorder.silent()
     await hub.subscribe("orders", silent, group="g")
@@ -167,7 +170,7 @@ async def test_a_nack_refreshes_the_idle_ttl_c11(world: RedisWorld) -> None:
 
 
 @pytest.mark.parametrize("cap", [1, 2, 5])
-async def test_at_the_cap_the_event_is_dropped_c17(world: RedisWorld, cap: int) -> None:
+async def test_at_the_cap_the_event_is_dropped_c17(world: World, cap: int) -> None:
     hub = world.hub(max_delivery_attempts=cap)
     nacking = Recorder.nacking()
     await hub.subscribe("orders", nacking, group="g")
@@ -177,7 +180,7 @@ async def test_at_the_cap_the_event_is_dropped_c17(world: RedisWorld, cap: int) 
     assert await world.pending("orders", "g") == 0
 
 
-async def test_at_the_cap_the_event_goes_to_the_dead_letters_c17(world: RedisWorld) -> None:
+async def test_at_the_cap_the_event_goes_to_the_dead_letters_c17(world: World) -> None:
     hub = world.hub(max_delivery_attempts=2, dead_letters=True)
 
     async def handle(event: Event, ack: Settle, nack: Settle) -> None:
@@ -210,7 +213,7 @@ INVALID = [
 ]
 
 
-async def test_entries_that_are_no_event_are_acknowledged_and_counted_c06(world: RedisWorld) -> None:
+async def test_entries_that_are_no_event_are_acknowledged_and_counted_c06(world: World) -> None:
     hub = world.hub()
     grouped, fan_out = Recorder(), Recorder()
     await hub.subscribe("orders", grouped, group="g")
@@ -224,7 +227,7 @@ async def test_entries_that_are_no_event_are_acknowledged_and_counted_c06(world:
     await eventually(lambda: _is(world, "g", 0))
 
 
-async def test_entries_that_are_no_event_are_kept_in_the_dead_letters_c06(world: RedisWorld) -> None:
+async def test_entries_that_are_no_event_are_kept_in_the_dead_letters_c06(world: World) -> None:
     hub = world.hub(dead_letters=True)
     recorder = Recorder()
     await hub.subscribe("orders", recorder, group="g")
@@ -250,9 +253,7 @@ async def test_entries_that_are_no_event_are_kept_in_the_dead_letters_c06(world:
         ('{"data":1e999}', 1),
     ],
 )
-async def test_what_others_write_is_accepted_c02(
-    hub: RedisStreamsPubSub, world: RedisWorld, event: str, attempt: int
-) -> None:
+async def test_what_others_write_is_accepted_c02(hub: AnyHub, world: World, event: str, attempt: int) -> None:
     recorder = Recorder()
     await hub.subscribe("orders", recorder, group="g")
     await world.plain.xadd(world.key("orders"), {"event": event})
@@ -290,9 +291,9 @@ async def test_a_nack_that_failed_for_lack_of_memory_may_be_repeated_c15(own_wor
     await eventually(lambda: silent.attempts == [1, 2])
 
 
-async def _is(world: RedisWorld, group: str, count: int) -> bool:
+async def _is(world: World, group: str, count: int) -> bool:
     return await world.pending("orders", group) == count
 
 
-async def _has_acks(world: RedisWorld) -> bool:
+async def _has_acks(world: World) -> bool:
     return "cmdstat_xack" in await world.plain.info("commandstats")

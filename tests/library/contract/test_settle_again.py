@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from streamhold import BackendError, RedisStreamsPubSub, ServerFull
+from streamhold import BackendError, ServerFull
 from streamhold.types import Event, Settle
 from streamhold_dev.waiting import eventually
 from support.subscriber import Recorder, an_event
-from support.worlds import RedisWorld
+from support.worlds import AnyHub, RedisWorld
 
 pytestmark = pytest.mark.anyio
 
@@ -105,7 +105,7 @@ async def test_closing_acks_what_was_handled_rather_than_handing_it_back(own_wor
     assert len(await own_world.entries("orders")) == 1
 
 
-async def test_ack_and_nack_can_be_made_tasks_and_awaited_by_several(hub: RedisStreamsPubSub) -> None:
+async def test_ack_and_nack_can_be_made_tasks_and_awaited_by_several(hub: AnyHub) -> None:
     done = asyncio.Event()
 
     async def handle(event: Event, ack: Settle, nack: Settle) -> None:

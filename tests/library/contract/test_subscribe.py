@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from streamhold import ConfigError, Event, HubClosed, PermissionRefused, RedisStreamsPubSub, Settle
+from streamhold import ConfigError, Event, HubClosed, PermissionRefused, Settle
 from streamhold_dev.waiting import eventually
 from support.subscriber import Recorder, an_event
 
 if TYPE_CHECKING:
-    from support.worlds import RedisWorld
+    from support.worlds import AnyHub, RedisWorld, World
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_supported_modes_are_pull_c25(world: RedisWorld, hub: RedisStreamsPubSub) -> None:
+async def test_supported_modes_are_pull_c25(world: World, hub: AnyHub) -> None:
     assert hub.supported_modes == world.modes
 
 
-async def test_members_of_a_group_share_the_events_c12(world: RedisWorld) -> None:
+async def test_members_of_a_group_share_the_events_c12(world: World) -> None:
     ours, theirs = Recorder.slow(0.05), Recorder.slow(0.05)
     await world.hub().subscribe("orders", ours, group="g", max_in_flight=5)
     await world.hub().subscribe("orders", theirs, group="g", max_in_flight=5)
@@ -39,7 +39,7 @@ async def test_members_of_a_group_share_the_events_c12(world: RedisWorld) -> Non
     assert theirs.events
 
 
-async def test_two_callbacks_of_one_hub_share_a_group_c12(hub: RedisStreamsPubSub) -> None:
+async def test_two_callbacks_of_one_hub_share_a_group_c12(hub: AnyHub) -> None:
     first, second = Recorder(), Recorder()
     await hub.subscribe("orders", first, group="g")
     await hub.subscribe("orders", second, group="g")
@@ -51,7 +51,7 @@ async def test_two_callbacks_of_one_hub_share_a_group_c12(hub: RedisStreamsPubSu
     assert second.events
 
 
-async def test_the_same_callback_twice_is_one_subscription_c12(world: RedisWorld, hub: RedisStreamsPubSub) -> None:
+async def test_the_same_callback_twice_is_one_subscription_c12(world: World, hub: AnyHub) -> None:
     recorder = Recorder()
     async with anyio.create_task_group() as both:
         both.start_soon(hub.subscribe, "orders", recorder, "g")
@@ -65,7 +65,7 @@ async def test_the_same_callback_twice_is_one_subscription_c12(world: RedisWorld
     assert list(await world.groups("orders")) == ["g"]
 
 
-async def test_a_bound_method_is_the_same_callback_each_time(hub: RedisStreamsPubSub) -> None:
+async def test_a_bound_method_is_the_same_callback_each_time(hub: AnyHub) -> None:
     class Shop:
         def __init__(self) -> None:
             self.seen: list[Any] = []
@@ -84,7 +84,7 @@ async def test_a_bound_method_is_the_same_callback_each_time(hub: RedisStreamsPu
     assert shop.seen == other.seen == [1, 2]
 
 
-async def test_case_S16_earliest_sees_the_backlog_and_latest_does_not(world: RedisWorld) -> None:
+async def test_case_S16_earliest_sees_the_backlog_and_latest_does_not(world: World) -> None:
     hub = world.hub()
     for number in range(3):
         await hub.publish("orders", an_event(number))
@@ -100,7 +100,7 @@ async def test_case_S16_earliest_sees_the_backlog_and_latest_does_not(world: Red
     await eventually(lambda: earliest.data == fan_out.data == [0, 1, 2, "new"])
 
 
-async def test_case_S16_an_existing_group_keeps_its_checkpoint_c13(world: RedisWorld) -> None:
+async def test_case_S16_an_existing_group_keeps_its_checkpoint_c13(world: World) -> None:
     first = world.hub()
     before = Recorder()
     await first.subscribe("orders", before, group="g")
@@ -115,7 +115,7 @@ async def test_case_S16_an_existing_group_keeps_its_checkpoint_c13(world: RedisW
     assert after.data == ["between", "after"]
 
 
-async def test_a_plain_function_runs_in_a_worker_thread_c14(world: RedisWorld, hub: RedisStreamsPubSub) -> None:
+async def test_a_plain_function_runs_in_a_worker_thread_c14(world: World, hub: AnyHub) -> None:
     threads: list[int] = []
 
     def handle(event: Event, ack: Settle, nack: Settle) -> None:
@@ -130,7 +130,7 @@ async def test_a_plain_function_runs_in_a_worker_thread_c14(world: RedisWorld, h
     await eventually(functools.partial(_settled, world, "g"))
 
 
-async def test_a_plain_function_around_an_async_one_is_awaited_c14(world: RedisWorld, hub: RedisStreamsPubSub) -> None:
+async def test_a_plain_function_around_an_async_one_is_awaited_c14(world: World, hub: AnyHub) -> None:
     recorder = Recorder()
     await hub.subscribe("orders", lambda event, ack, nack: recorder(event, ack, nack), group="g")
     await hub.subscribe("orders", functools.partial(recorder.__call__), group="h")
@@ -141,7 +141,7 @@ async def test_a_plain_function_around_an_async_one_is_awaited_c14(world: RedisW
 
 @pytest.mark.parametrize("kind", ["async", "plain"])
 async def test_case_S31_a_handler_that_raises_nacks_and_the_next_event_still_arrives_c14(
-    world: RedisWorld, hub: RedisStreamsPubSub, kind: str
+    world: World, hub: AnyHub, kind: str
 ) -> None:
     seen: list[tuple[Any, int]] = []
 
@@ -162,7 +162,7 @@ async def test_case_S31_a_handler_that_raises_nacks_and_the_next_event_still_arr
 
 
 @pytest.mark.parametrize("error", [asyncio.CancelledError, lambda: HubClosed("another hub")])
-async def test_what_a_handler_raises_by_itself_counts_as_an_attempt_c14(world: RedisWorld, error: Any) -> None:
+async def test_what_a_handler_raises_by_itself_counts_as_an_attempt_c14(world: World, error: Any) -> None:
     hub = world.hub(max_delivery_attempts=3)
     attempts: list[int] = []
 
@@ -176,7 +176,7 @@ async def test_what_a_handler_raises_by_itself_counts_as_an_attempt_c14(world: R
     assert attempts == [1, 2, 3]
 
 
-async def test_case_S32_handlers_run_side_by_side_up_to_the_limit(hub: RedisStreamsPubSub) -> None:
+async def test_case_S32_handlers_run_side_by_side_up_to_the_limit(hub: AnyHub) -> None:
     running, most, done = 0, 0, 0
     all_there = anyio.Event()
 
@@ -199,7 +199,7 @@ async def test_case_S32_handlers_run_side_by_side_up_to_the_limit(hub: RedisStre
     assert most == 50
 
 
-async def test_no_more_handlers_run_than_the_limit_c14(hub: RedisStreamsPubSub) -> None:
+async def test_no_more_handlers_run_than_the_limit_c14(hub: AnyHub) -> None:
     running, most, done = 0, 0, 0
 
     async def handle(event: Event, ack: Settle, nack: Settle) -> None:
@@ -218,7 +218,7 @@ async def test_no_more_handlers_run_than_the_limit_c14(hub: RedisStreamsPubSub) 
     assert most == 3
 
 
-async def test_a_slow_handler_does_not_hold_up_the_others_c14(hub: RedisStreamsPubSub) -> None:
+async def test_a_slow_handler_does_not_hold_up_the_others_c14(hub: AnyHub) -> None:
     release = anyio.Event()
     seen: list[Any] = []
 
@@ -236,7 +236,7 @@ async def test_a_slow_handler_does_not_hold_up_the_others_c14(hub: RedisStreamsP
     await eventually(lambda: len(seen) == 30)
 
 
-async def test_a_busy_topic_does_not_wait_for_an_idle_one_of_the_same_group(world: RedisWorld) -> None:
+async def test_a_busy_topic_does_not_wait_for_an_idle_one_of_the_same_group(world: World) -> None:
     hub = world.hub(block_ms=1000)
     recorder = Recorder()
     await hub.subscribe("idle", Recorder(), group="g")
@@ -248,7 +248,7 @@ async def test_a_busy_topic_does_not_wait_for_an_idle_one_of_the_same_group(worl
     assert time.monotonic() - began < 2
 
 
-async def test_a_topic_added_later_does_not_wait_for_a_blocked_read(world: RedisWorld) -> None:
+async def test_a_topic_added_later_does_not_wait_for_a_blocked_read(world: World) -> None:
     hub = world.hub(block_ms=1000)
     await hub.subscribe("first", Recorder(), group="g")
     await anyio.sleep(0.1)  # the reader blocks on the first topic by now
@@ -258,8 +258,8 @@ async def test_a_topic_added_later_does_not_wait_for_a_blocked_read(world: Redis
     await eventually(lambda: recorder.events, timeout=0.6)
 
 
-async def test_case_S33_connections_do_not_grow_with_subscriptions_c27(world: RedisWorld) -> None:
-    hub = world.hub()
+async def test_case_S33_connections_do_not_grow_with_subscriptions_c27(server_world: RedisWorld) -> None:
+    hub = server_world.hub()
     recorder = Recorder()
     for number in range(60):
         await hub.subscribe(f"grouped-{number}", recorder, group="g")
@@ -268,14 +268,14 @@ async def test_case_S33_connections_do_not_grow_with_subscriptions_c27(world: Re
         await hub.publish(f"grouped-{number}", an_event(number))
         await hub.publish(f"all-{number}", an_event(number))
     await eventually(lambda: len(recorder.events) == 120)
-    own = [client for client in await world.plain.client_list() if client["name"].startswith("streamhold-")]
+    own = [client for client in await server_world.plain.client_list() if client["name"].startswith("streamhold-")]
     readers = [client["name"] for client in own if "reader" in client["name"] and "-g-" in client["name"]]
     assert len(readers) <= 2  # other tests of this session may be ending
     assert len(own) < 20
 
 
 async def test_case_S19_a_long_block_is_no_error_and_hides_nothing(
-    world: RedisWorld, caplog: pytest.LogCaptureFixture
+    world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     hub = world.hub(block_ms=6000)
     recorder = Recorder()
@@ -303,7 +303,7 @@ async def test_case_S19_a_long_block_is_no_error_and_hides_nothing(
     assert not [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
 
 
-async def test_the_same_callback_may_be_on_several_topics_c23(hub: RedisStreamsPubSub) -> None:
+async def test_the_same_callback_may_be_on_several_topics_c23(hub: AnyHub) -> None:
     recorder = Recorder()
     await hub.subscribe("a", recorder)
     await hub.subscribe("b", recorder)
@@ -314,7 +314,7 @@ async def test_the_same_callback_may_be_on_several_topics_c23(hub: RedisStreamsP
     assert recorder.data == ["b"]
 
 
-async def test_unsubscribing_destroys_the_private_group_c23(world: RedisWorld, hub: RedisStreamsPubSub) -> None:
+async def test_unsubscribing_destroys_the_private_group_c23(world: World, hub: AnyHub) -> None:
     first, second = Recorder(), Recorder()
     await hub.subscribe("orders", first)
     await hub.subscribe("orders", second)
@@ -326,11 +326,11 @@ async def test_unsubscribing_destroys_the_private_group_c23(world: RedisWorld, h
     assert await world.groups("orders") == {}
 
 
-async def test_unsubscribing_what_was_never_subscribed_is_a_no_op_c23(hub: RedisStreamsPubSub) -> None:
+async def test_unsubscribing_what_was_never_subscribed_is_a_no_op_c23(hub: AnyHub) -> None:
     await hub.unsubscribe("orders", Recorder())
 
 
-async def test_unsubscribing_during_a_subscribe_tears_it_down_c23(world: RedisWorld, hub: RedisStreamsPubSub) -> None:
+async def test_unsubscribing_during_a_subscribe_tears_it_down_c23(world: World, hub: AnyHub) -> None:
     recorder = Recorder()
     async with anyio.create_task_group() as racing:
         racing.start_soon(hub.subscribe, "orders", recorder)
@@ -342,7 +342,7 @@ async def test_unsubscribing_during_a_subscribe_tears_it_down_c23(world: RedisWo
     await eventually(lambda: recorder.data == [1])
 
 
-async def test_unsubscribing_hands_back_what_waits_and_lets_the_running_handler_finish(world: RedisWorld) -> None:
+async def test_unsubscribing_hands_back_what_waits_and_lets_the_running_handler_finish(world: World) -> None:
     hub, release = world.hub(), anyio.Event()
     finished: list[Any] = []
 
@@ -378,57 +378,59 @@ async def test_unsubscribing_hands_back_what_waits_and_lets_the_running_handler_
         ("batch", {"maxSize": 3}),
     ],
 )
-async def test_a_wrong_argument_is_refused_by_name(hub: RedisStreamsPubSub, option: str, wrong: Any) -> None:
+async def test_a_wrong_argument_is_refused_by_name(hub: AnyHub, option: str, wrong: Any) -> None:
     arguments: dict[str, Any] = {"callback": Recorder(), option: wrong}
     with pytest.raises(ConfigError) as refused:
         await hub.subscribe("orders", **arguments)
     assert refused.value.option == option
 
 
-async def test_a_subscribe_that_fails_can_be_repeated(world: RedisWorld) -> None:
-    name = f"user-{world.prefix}".replace(":", "-")
-    await world.plain.acl_setuser(
-        name, enabled=True, passwords=["+secret"], keys=[f"{world.prefix}:*"], commands=["+@all", "-xgroup"]
+async def test_a_subscribe_that_fails_can_be_repeated(server_world: RedisWorld) -> None:
+    name = f"user-{server_world.prefix}".replace(":", "-")
+    await server_world.plain.acl_setuser(
+        name, enabled=True, passwords=["+secret"], keys=[f"{server_world.prefix}:*"], commands=["+@all", "-xgroup"]
     )
     try:
-        url = f"redis://{name}:secret@{world.server.host}:{world.server.port}/0"
-        hub, recorder = world.hub(url), Recorder()
+        url = f"redis://{name}:secret@{server_world.server.host}:{server_world.server.port}/0"
+        hub, recorder = server_world.hub(url), Recorder()
         with pytest.raises(PermissionRefused):
             await hub.subscribe("orders", recorder, group="g")
-        await world.plain.acl_setuser(name, enabled=True, commands=["+xgroup"])
+        await server_world.plain.acl_setuser(name, enabled=True, commands=["+xgroup"])
         await hub.subscribe("orders", recorder, group="g")
         await hub.publish("orders", an_event(1))
         await eventually(lambda: recorder.data == [1])
         await hub.close()
     finally:
-        await world.plain.acl_deluser(name)
+        await server_world.plain.acl_deluser(name)
 
 
-async def test_subscribing_on_a_closed_hub_raises(hub: RedisStreamsPubSub) -> None:
+async def test_subscribing_on_a_closed_hub_raises(hub: AnyHub) -> None:
     await hub.close()
     with pytest.raises(HubClosed):
         await hub.subscribe("orders", Recorder())
 
 
-async def _settled(world: RedisWorld, group: str) -> bool:
+async def _settled(world: World, group: str) -> bool:
     return await world.pending("orders", group) == 0
 
 
-async def _pending_is(world: RedisWorld, count: int) -> bool:
+async def _pending_is(world: World, count: int) -> bool:
     return await world.pending("orders", "g") == count
 
 
-async def test_without_the_right_to_unblock_reads_end_by_themselves(world: RedisWorld) -> None:
-    name = f"reader-{world.prefix}".replace(":", "-")
-    await world.plain.acl_setuser(
+async def test_without_the_right_to_unblock_reads_end_by_themselves(server_world: RedisWorld) -> None:
+    name = f"reader-{server_world.prefix}".replace(":", "-")
+    await server_world.plain.acl_setuser(
         name,
         enabled=True,
         passwords=["+secret"],
-        keys=[f"{world.prefix}:*"],
+        keys=[f"{server_world.prefix}:*"],
         commands=["+@all", "-client", "+client|setname"],
     )
     try:
-        hub = world.hub(f"redis://{name}:secret@{world.server.host}:{world.server.port}/0", block_ms=1000)
+        hub = server_world.hub(
+            f"redis://{name}:secret@{server_world.server.host}:{server_world.server.port}/0", block_ms=1000
+        )
         busy, later = Recorder(), Recorder()
         await hub.subscribe("idle", Recorder(), group="g")
         await hub.subscribe("busy", busy, group="g", max_in_flight=1)
@@ -441,10 +443,10 @@ async def test_without_the_right_to_unblock_reads_end_by_themselves(world: Redis
         with anyio.fail_after(3):
             await hub.close()
     finally:
-        await world.plain.acl_deluser(name)
+        await server_world.plain.acl_deluser(name)
 
 
-async def test_a_handler_that_cancels_its_own_task_ends_at_the_cap_c17(world: RedisWorld) -> None:
+async def test_a_handler_that_cancels_its_own_task_ends_at_the_cap_c17(world: World) -> None:
     hub = world.hub(max_delivery_attempts=3)
     attempts: list[int] = []
 
@@ -461,7 +463,7 @@ async def test_a_handler_that_cancels_its_own_task_ends_at_the_cap_c17(world: Re
     assert attempts == [1, 2, 3]
 
 
-async def test_cancelled_calls_of_subscribe_and_unsubscribe_leave_nothing_behind_c23(world: RedisWorld) -> None:
+async def test_cancelled_calls_of_subscribe_and_unsubscribe_leave_nothing_behind_c23(world: World) -> None:
     hub = world.hub()
     recorders = [Recorder() for _ in range(8)]
     random = Random(3)
