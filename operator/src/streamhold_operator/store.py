@@ -58,7 +58,7 @@ class SecretSeen:
     """Name of the client it was made for, from its label."""
     owner_uid: str
     digest: str
-    """Over type, labels, annotations and entries."""
+    """Over type, owners, labels, annotations and entries."""
     password_sha256: str
 
 
@@ -250,7 +250,7 @@ def seen_of(raw: Raw) -> SecretSeen:
         version=int(metadata["resourceVersion"]),
         client=str(labels.get(CLIENT_LABEL, "")),
         owner_uid=next((str(owner["uid"]) for owner in owners if owner.get("controller")), ""),
-        digest=_digest(str(raw.get("type")), labels, metadata.get("annotations") or {}, data),
+        digest=_digest(str(raw.get("type")), str(owners), labels, metadata.get("annotations") or {}, data),
         password_sha256=hashlib.sha256(password).hexdigest() if password else "",
     )
 

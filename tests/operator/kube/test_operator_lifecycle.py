@@ -302,6 +302,52 @@ def test_an_edited_binding_secret_is_put_right(world: World, namespace: str) -> 
     eventually_sync(lambda: binding(world, namespace, "shop") == before, message="the Secret was not put right")
 
 
+def test_a_binding_secret_that_was_edited_beyond_its_entries_is_put_right_or_the_edit_is_named(
+    world: World, namespace: str
+) -> None:
+    declared(world, namespace)
+    before = binding(world, namespace, "shop")
+    place = ("Secret", namespace, "shop-streamhold")
+    world.patch(*place, {"metadata": {"ownerReferences": None}})
+
+    def owned() -> bool:
+        found = world.get(*place)
+        return found is not None and bool(found["metadata"].get("ownerReferences"))
+
+    eventually_sync(owned, message="the Secret did not get its owner back")
+    assert binding(world, namespace, "shop") == before
+    world.patch(*place, {"data": {"password": "//4="}})  # no text
+
+    def replaced() -> bool:
+        found = world.get(*place)
+        return found is not None and found["data"]["password"] != "//4="
+
+    eventually_sync(replaced, message="the password was not replaced")
+    assert lets_in(binding(world, namespace, "shop"))
+    world.patch(*place, {"immutable": True})
+    world.patch("CoordinationClient", namespace, "shop", {"spec": {"leases": []}})
+    assert "immutable" in world.wait_condition("CoordinationClient", namespace, "shop", "Conflict")["message"]
+    world.delete(*place)
+    world.wait_ready("CoordinationClient", namespace, "shop")
+
+
+def test_a_connection_that_becomes_shared_takes_users_away_and_gives_them_new_passwords_afterwards(
+    world: World, server: RedisServer, namespace: str
+) -> None:
+    world.create(namespace, a_client("app"))
+    world.wait_ready("CoordinationClient", namespace, "app")
+    own = binding(world, namespace, "app")
+    shared = {"access": "Shared", "sharedSecretRef": {"name": "redis-admin"}}
+    world.patch("RedisConnection", namespace, "main", {"spec": shared})
+    eventually_sync(lambda: binding(world, namespace, "app")["username"] == "default", message="not shared")
+    eventually_sync(lambda: not lets_in(own), message="the user of before still logs in")
+    world.patch("RedisConnection", namespace, "main", {"spec": {"access": "Managed", "sharedSecretRef": None}})
+    eventually_sync(lambda: binding(world, namespace, "app")["username"] == own["username"], message="still shared")
+    again = binding(world, namespace, "app")
+    assert lets_in(again)
+    assert again["password"] not in (own["password"], server.password)
+
+
 def test_the_secret_follows_its_template_and_its_new_name(world: World, namespace: str) -> None:
     template = {"labels": {"team": "billing"}, "annotations": {"example.com/reload": "yes"}}
     world.create(namespace, a_client("app", secretTemplate=template))

@@ -30,7 +30,7 @@ def a_secret(password: Password) -> dict[str, Any]:
 
 def chosen(existing: dict[str, Any] | None, seconds: float, **options: Any) -> Password:
     numbers = itertools.count(1)
-    options = {"imported": None, "rotation": None, **options}
+    options = {"username": "shop.app", "imported": None, "rotation": None, **options}
     return choose(existing, now=at(seconds), new=lambda: f"new-{seconds}-{next(numbers)}", **options)
 
 
@@ -90,3 +90,21 @@ def test_choosing_again_at_the_same_time_changes_nothing(seconds: float) -> None
     once = chosen(a_secret(chosen(None, 0, rotation=HOURLY)), seconds, rotation=HOURLY)
     again = chosen(a_secret(once), seconds, rotation=HOURLY)
     assert (again.text, again.accepted, again.annotations) == (once.text, once.accepted, once.annotations)
+
+
+def test_the_password_of_a_shared_login_never_becomes_the_clients_own() -> None:
+    def entries(**texts: str) -> dict[str, Any]:
+        return {name: base64.b64encode(text.encode()).decode() for name, text in texts.items()}
+
+    shared = {"metadata": {}, "data": entries(username="default", password="everybodys")}
+    own = chosen(shared, 0)
+    assert own.text == "new-0-1"
+    assert own.accepted == (password_digest(own.text),)
+    assert chosen({"metadata": {}, "data": entries(username="shop.app", password="its-own")}, 0).text == "its-own"
+
+
+@pytest.mark.parametrize("entry", ["//4=", "not base64", ""])
+def test_a_password_entry_that_is_no_text_is_replaced(entry: str) -> None:
+    edited = a_secret(chosen(None, 0))
+    edited["data"]["password"] = entry
+    assert chosen(edited, 0).text == "new-0-1"

@@ -11,6 +11,7 @@ from streamhold_operator.api.conditions import Reason
 from streamhold_operator.domain.binding import SECRET_TYPE, binding_labels
 from streamhold_operator.domain.outcome import Refusal
 from streamhold_operator.reconcile.base import Context
+from streamhold_operator.reconcile.password import SET_AT
 from streamhold_operator.store import CLIENT, CLIENT_LABEL, SECRET, Key, Raw
 
 
@@ -29,11 +30,6 @@ class Found:
     def source(self) -> Raw | None:
         """Where the password in use is found."""
         return self.secret or self.earlier
-
-    @property
-    def has_password(self) -> bool:
-        """Whether there is a password in use."""
-        return self.source is not None and bool((self.source.get("data") or {}).get("password"))
 
 
 async def find(context: Context, key: Key, client: CoordinationClient) -> Found:
@@ -95,6 +91,8 @@ def differs(found: Raw, wanted: Raw) -> bool:
     """Whether the Secret has to be written; labels and annotations of others do not matter."""
     if (found.get("data") or {}) != wanted["data"]:
         return True
+    if not _has_owner(found, wanted["metadata"]["ownerReferences"][0]["uid"]):
+        return True
     return any(
         (found["metadata"].get(member) or {}).get(name) != value
         for member in ("labels", "annotations")
@@ -114,9 +112,29 @@ def _dropped(found: Raw, wanted: Raw) -> set[str]:
     return owned
 
 
+def fixed(key: Key, name: str) -> Refusal:
+    """Return the refusal when somebody made the Secret immutable."""
+    return Refusal(
+        Reason.CONFLICT,
+        f"The Secret {key.namespace}/{name} was made immutable, so it cannot follow this client; delete it, and it is"
+        " made anew",
+        retry_after=30.0,
+    )
+
+
 def _ours(secret: Raw, client: CoordinationClient) -> bool:
+    """Whether it was made for this client; one whose owner was edited away still shows that it was."""
+    if _has_owner(secret, client.metadata.uid):
+        return True
+    metadata = secret["metadata"]
+    labels, owners = metadata.get("labels") or {}, metadata.get("ownerReferences") or ()
+    marked = binding_labels(client.metadata.name).items() <= labels.items() and secret.get("type") == SECRET_TYPE
+    return marked and not owners and SET_AT in (metadata.get("annotations") or {})
+
+
+def _has_owner(secret: Raw, uid: str) -> bool:
     owners = secret["metadata"].get("ownerReferences") or ()
-    return any(owner.get("uid") == client.metadata.uid and owner.get("controller") for owner in owners)
+    return any(owner.get("uid") == uid and owner.get("controller") for owner in owners)
 
 
 def _of_an_earlier_client(secret: Raw, key: Key) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime
 from dataclasses import dataclass, replace
 
+from streamhold_operator.adapters.kube import FINALIZER
 from streamhold_operator.adapters.redis import AdminTarget
 from streamhold_operator.api import CoordinationClient, RedisConnection
 from streamhold_operator.api.conditions import Reason
@@ -29,7 +30,7 @@ from streamhold_operator.reconcile.base import (
     publish,
 )
 from streamhold_operator.reconcile.grants import Grants, resolve
-from streamhold_operator.reconcile.password import Password, Rotation, choose
+from streamhold_operator.reconcile.password import Password, Rotation, choose, kept_password
 from streamhold_operator.reconcile.removal import Removal, finish
 from streamhold_operator.reconcile.secrets import entry, secret_entries
 from streamhold_operator.reconcile.sessions import NOT_TRIED, Interest, Session
@@ -73,8 +74,22 @@ async def reconcile(context: Context, key: Key) -> Again:
     grants = resolve(context, key, client, connection, session)
     if grants.problem is not None and (grants.problem.retry_after is not None or client.status.binding is None):
         raise grants.problem
+    return await _provide(context, key, raw, client, connection, session, grants)
+
+
+async def _provide(
+    context: Context,
+    key: Key,
+    raw: Raw,
+    client: CoordinationClient,
+    connection: RedisConnection,
+    session: Session,
+    grants: Grants,
+) -> Again:
+    """Have the login and the binding Secret, and say so."""
     found = await binding.find(context, key, client)
-    if found.taken is not None and not found.has_password:
+    username = client.spec.effective_username(key.namespace, key.name)
+    if found.taken is not None and not kept_password(found.source, username):
         raise found.taken
     if connection.spec.access is AccessMode.SHARED:
         login = await _shared_login(context, key, connection)
@@ -86,6 +101,9 @@ async def reconcile(context: Context, key: Key) -> Again:
         # Whatever is wrong besides: rights that were withdrawn are gone by now.
         repairs = () if found.taken else await _bind(context, key, client, session, grants, login, found)
         outcome = replace(outcome, repairs=outcome.repairs + repairs)
+        if connection.spec.access is AccessMode.SHARED:
+            raw, warnings = await _without_own_user(context, key, raw, client, session)
+            outcome = replace(outcome, warnings=outcome.warnings + warnings)
         problem = found.taken or login.problem or grants.problem
         if problem is not None:
             refused = Outcome.refused(problem, status=outcome.status)
@@ -159,11 +177,12 @@ async def _own_login(
     try:
         imported = await _imported(context, key, client)
     except Refusal as refusal:
-        if not found.has_password:
+        if not kept_password(found.source, username):
             raise
         problem = refusal
     password = choose(
         found.source,
+        username=username,
         imported=imported,
         rotation=_rotation(client),
         now=context.clock().astimezone(datetime.UTC),
@@ -219,6 +238,20 @@ async def _shared_login(context: Context, key: Key, connection: RedisConnection)
     return Login(username=username, password=password, outcome=outcome)
 
 
+async def _without_own_user(
+    context: Context, key: Key, raw: Raw, client: CoordinationClient, session: Session
+) -> tuple[Raw, tuple[str, ...]]:
+    """Remove the user that the client had before its connection became shared; return what to warn of."""
+    if FINALIZER not in (raw["metadata"].get("finalizers") or ()):
+        return raw, ()
+    warnings: tuple[str, ...] = ()
+    try:
+        await _remove(context, key, client, session)
+    except Refusal as refusal:
+        warnings = (f"The ACL user of before the connection was shared is left behind: {refusal.message}",)
+    return await keep_finalizer(context, raw, wanted=False), warnings
+
+
 async def _bind(
     context: Context,
     key: Key,
@@ -243,6 +276,8 @@ async def _bind(
     wanted = binding.body(client, data, login.password.annotations, found.secret)
     repairs: tuple[str, ...] = ()
     if found.secret is None or binding.differs(found.secret, wanted):
+        if found.secret is not None and found.secret.get("immutable"):
+            raise binding.fixed(key, wanted["metadata"]["name"])
         if found.secret is None and await namespace_ends(context, key.namespace):
             raise Vanished
         context.metrics.api_writes.labels("secret").inc()

@@ -53,6 +53,7 @@ def generate() -> str:
 def choose(
     existing: Mapping[str, Any] | None,
     *,
+    username: str,
     imported: str | None,
     rotation: Rotation | None,
     now: datetime.datetime,
@@ -62,12 +63,13 @@ def choose(
 
     Args:
         existing: the binding Secret as it is.
+        username: the client's user.
         imported: the text of `passwordSecretRef`.
         rotation: when to make new ones.
         now: the time.
         new: makes a password.
     """
-    old = base64.b64decode((existing or {}).get("data", {}).get("password", "")).decode()
+    old = kept_password(existing, username)
     annotations = (existing or {}).get("metadata", {}).get("annotations") or {}
     previous = annotations.get(PREVIOUS, "")
     set_at = (
@@ -90,6 +92,23 @@ def choose(
         annotations={SET_AT: timestamp(set_at), **({PREVIOUS: previous} if previous else {})},
         next_change=max(0.0, min(changes)) if changes else None,
     )
+
+
+def kept_password(secret: Mapping[str, Any] | None, username: str) -> str:
+    """Return the client's password in its binding Secret; "" where there is none, or only one that others share."""
+    found = secret or {}
+    data, annotations = found.get("data") or {}, found.get("metadata", {}).get("annotations") or {}
+    if SET_AT not in annotations and _text(data.get("username")) != username:
+        return ""  # of the time when the connection had shared access
+    return _text(data.get("password"))
+
+
+def _text(encoded: str | None) -> str:
+    """Return an entry of a Secret, "" where it is no text: somebody edited it."""
+    try:
+        return base64.b64decode(encoded or "").decode()
+    except ValueError:
+        return ""
 
 
 def _time(text: str | None) -> datetime.datetime | None:
