@@ -22,7 +22,7 @@ $(VENV)/.ready: requirements.lock library/pyproject.toml operator/pyproject.toml
 setup: $(VENV)/.ready ## The virtual environment, from requirements.lock
 
 .PHONY: binaries
-binaries: setup ## kube-apiserver, etcd, kube-controller-manager, helm: found or built once (about 6 minutes), then cached
+binaries: setup ## kube-apiserver, etcd, kube-controller-manager, helm: found, or built once (6 to 12 minutes) and cached
 	@$(BIN)/python -m streamhold_dev binaries
 
 .PHONY: lock
@@ -34,7 +34,7 @@ lock: setup ## Resolve the dependencies anew (ARGS=--upgrade) and write requirem
 # ---- the product --------------------------------------------------------------------------------------------------
 
 .PHONY: demo
-demo: binaries ## The main job end to end on this machine (KEEP=1 leaves it running; `make down` ends it)
+demo: setup ## The main job end to end on this machine (KEEP=1 leaves it running; `make down` ends it)
 	@$(BIN)/python -m streamhold_dev demo $(if $(KEEP),--keep)
 
 .PHONY: down

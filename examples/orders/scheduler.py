@@ -15,6 +15,8 @@ import streamhold
 
 
 async def main(name: str) -> None:
+    # How a pod is asked to end: cancel what runs, so that every block is left in order (give the lease back).
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, asyncio.current_task().cancel)
     async with streamhold.connect() as hub:
         print(f"{name} is waiting", flush=True)
         async with hub.hold_lease("jobs/nightly-report", wait=3600, owner=name) as lease:
@@ -25,7 +27,5 @@ async def main(name: str) -> None:
 
 
 if __name__ == "__main__":
-    # End as on Ctrl-C, which asyncio.run turns into a cancellation: give the lease back.
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
-    with contextlib.suppress(KeyboardInterrupt):
+    with contextlib.suppress(asyncio.CancelledError, KeyboardInterrupt):
         asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "scheduler"))

@@ -17,6 +17,8 @@ WORK_SECONDS = 0.05  # stands for the real work
 
 
 async def main(name: str) -> None:
+    # How a pod is asked to end: cancel what runs, so that every block is left in order (hand back what is in work).
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, asyncio.current_task().cancel)
     async with (
         streamhold.connect() as hub,
         asyncio.TaskGroup() as running,
@@ -38,7 +40,5 @@ async def handle(hub: streamhold.RedisStreamsPubSub, name: str, message: streamh
 
 
 if __name__ == "__main__":
-    # End as on Ctrl-C, which asyncio.run turns into a cancellation: hand back what is in work.
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
-    with contextlib.suppress(KeyboardInterrupt):
+    with contextlib.suppress(asyncio.CancelledError, KeyboardInterrupt):
         asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "worker"))

@@ -30,6 +30,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     demo = commands.add_parser("demo", help="run the main job end to end")
     demo.add_argument("--keep", action="store_true", help="leave it running; `down` ends it")
     demo.set_defaults(run=_demo)
+    mount = commands.add_parser("mount", help="mount a client's binding Secret of the kept demo, or mount it anew")
+    mount.add_argument("--namespace", "-n", default="shop")
+    mount.add_argument("client", help="name of the CoordinationClient")
+    mount.set_defaults(run=_mount)
     options = parser.parse_args(arguments)
     try:
         code: int = options.run(options)
@@ -76,6 +80,13 @@ def _demo(options: argparse.Namespace) -> int:
     from streamhold_dev import demo  # needs the library, which the other commands do not
 
     return demo.run(keep=options.keep)
+
+
+def _mount(options: argparse.Namespace) -> int:
+    from streamhold_dev import demo
+
+    print(f"export STREAMHOLD_BINDING={demo.mount(options.client, namespace=options.namespace)}")
+    return 0
 
 
 if __name__ == "__main__":

@@ -84,7 +84,7 @@ def need(name: str) -> Path:
     """
     found = find(name)
     if found is None:
-        raise BinaryMissing(f"{name} is not on this machine: `make binaries` builds it (about 6 minutes, once)")
+        raise BinaryMissing(f"{name} is not on this machine: `make binaries` builds it (6 to 12 minutes, once)")
     return found
 
 

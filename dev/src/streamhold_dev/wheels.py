@@ -41,7 +41,17 @@ def fetch(report: Report) -> None:
     words = ("install", "--quiet", "--disable-pip-version-check", "--no-deps", "--require-hashes", "--no-compile")
     which = ("--only-binary=:all:", "--implementation=cp", f"--python-version={_PYTHON}")
     try:
-        pip = [sys.executable, "-m", "pip", *words, *which, "--target", partial, "--requirement", _LOCK]
+        pip: list[str | Path] = [
+            sys.executable,
+            "-m",
+            "pip",
+            *words,
+            *which,
+            "--target",
+            partial,
+            "--requirement",
+            _LOCK,
+        ]
         processes.run(pip, timeout=600)
         try:
             partial.rename(target)

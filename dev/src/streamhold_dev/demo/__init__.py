@@ -9,12 +9,13 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from streamhold_dev import folders, kept, processes
+from streamhold_dev import binaries, folders, kept, processes
 from streamhold_dev.controlplane import ControlPlane
+from streamhold_dev.demo import programs
 from streamhold_dev.demo.console import Console, DemoFailed
-from streamhold_dev.demo.story import Story
+from streamhold_dev.demo.story import CLIENT, NAMESPACE, Story
 
-__all__ = ["run"]
+__all__ = ["mount", "run"]
 
 
 def run(*, keep: bool = False) -> int:
@@ -25,7 +26,9 @@ def run(*, keep: bool = False) -> int:
 
     Raises:
         AlreadyUp: a kept demo is running.
+        BuildFailed: the API server could not be built.
     """
+    binaries.ensure()
     folder = folders.RUN / "demo" if keep else Path(tempfile.mkdtemp(prefix="streamhold-demo-"))
     if keep:
         if ControlPlane.is_in(folder / "controlplane"):
@@ -43,10 +46,28 @@ def run(*, keep: bool = False) -> int:
         story.abandon()
         print(f"\nThe demo failed: {failure}\nThe logs are in {folder}", flush=True)
         return 1
-    except BaseException:  # Ctrl-C above all: nothing may stay behind
+    except KeyboardInterrupt:
+        story.abandon()
+        shutil.rmtree(folder, ignore_errors=True)
+        print("\nInterrupted: everything was ended", flush=True)
+        return 130
+    except BaseException:  # a fault of the demo itself: nothing may stay behind
         story.abandon()
         raise
     console.summary()
     if keep:
         story.leave_running()
     return 0
+
+
+def mount(client: str, *, namespace: str) -> Path:
+    """Mount the binding Secret of a client of the kept demo, or mount it anew; return the folder.
+
+    Raises:
+        StartError: no kept demo is running.
+        CommandFailed: there is no such client, or it has no Secret yet.
+    """
+    folder = folders.RUN / "demo"
+    plane = ControlPlane.attach(folder / "controlplane")
+    here = "binding" if (namespace, client) == (NAMESPACE, CLIENT) else f"binding-{namespace}-{client}"
+    return programs.mount(programs.secret_of_client(plane, namespace, client), folder / here)

@@ -3,27 +3,39 @@
 from __future__ import annotations
 
 import base64
-import json
+import shutil
+import signal
+import subprocess
 import sys
+import tempfile
+import time
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from streamhold_dev import folders, processes
+from streamhold_dev.controlplane import ControlPlane
+
+_GRACE = 5.0
 
 
-def mount(secret: Mapping[str, object], folder: Path) -> Path:
-    """Lay a Secret out as kubelet mounts it: a hidden folder, a link `..data` to it, a link for each file."""
-    folder.mkdir(parents=True)
-    version = folder / "..version-1"
-    version.mkdir()
-    data = secret["data"]
-    if not isinstance(data, dict):
-        raise TypeError(f"the Secret's data is a {type(data).__name__}")
-    for name, value in data.items():
+def mount(secret: Mapping[str, Any], folder: Path) -> Path:
+    """Lay a Secret out as kubelet mounts it: a hidden folder, a link `..data` to it, a link for each file.
+
+    In a folder that has an older version, the link is turned to the new one in one step, as kubelet does.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    version = Path(tempfile.mkdtemp(prefix="..version-", dir=folder))
+    for name, value in secret["data"].items():
         (version / name).write_bytes(base64.b64decode(value))
-        (folder / name).symlink_to(Path("..data") / name)
-    (folder / "..data").symlink_to(version.name)
+        if not (folder / name).is_symlink():
+            (folder / name).symlink_to(Path("..data") / name)
+    (folder / "..data_tmp").symlink_to(version.name)
+    (folder / "..data_tmp").replace(folder / "..data")
+    for older in folder.glob("..version-*"):
+        if older != version:
+            shutil.rmtree(older)
     return folder
 
 
@@ -74,9 +86,20 @@ class Program:
         """SIGKILL: no clean-up of its own."""
         self._server.kill()
 
-    def end(self) -> None:
-        """SIGTERM, and SIGKILL when that does not help."""
-        self._server.end()
+    def end(self) -> str:
+        """SIGTERM; say how it ended, in words, or that it had to be killed."""
+        if not self._server.alive:
+            return "had ended before"
+        began = time.monotonic()
+        self._server.signal(signal.SIGTERM)
+        try:
+            code = self._server.wait(_GRACE)
+        except subprocess.TimeoutExpired:
+            self._server.kill()
+            return f"did not end within {_GRACE:g} s of SIGTERM"
+        finally:
+            self._server.end()
+        return f"ended in {time.monotonic() - began:.1f} s" if code == 0 else f"ended with {code}"
 
 
 def example(name: str) -> Path:
@@ -84,12 +107,14 @@ def example(name: str) -> Path:
     return folders.REPOSITORY / "examples" / name
 
 
-def secret_of(text: str) -> dict[str, object]:
-    """Parse `kubectl get secret -o json`."""
-    parsed = json.loads(text)
-    if not isinstance(parsed, dict):
-        raise TypeError(f"not a Secret: {text[:80]}")
-    return parsed
+def secret_of_client(plane: ControlPlane, namespace: str, client: str) -> dict[str, Any]:
+    """The binding Secret of a CoordinationClient, by the name that its status gives.
+
+    Raises:
+        CommandFailed: there is no such client, or it has no Secret yet.
+    """
+    status = plane.get("coordinationclient", client, namespace).get("status", {})
+    return plane.get("secret", status.get("binding", {}).get("name", f"{client}-streamhold"), namespace)
 
 
 def quickstart_for(endpoint: str, folder: Path) -> Path:

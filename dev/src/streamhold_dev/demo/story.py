@@ -103,6 +103,7 @@ class Story:
         account = json.loads(self.kubectl("get", "deployment", "-n", SYSTEM_NAMESPACE, "-o", "json"))
         self.service_account = account["items"][0]["spec"]["template"]["spec"]["serviceAccountName"]
         self.console.check(True, "helm install succeeded and the four CRDs are established")
+        self.console.say("(there is no node: the Deployment's pod stays Pending, the operator runs as a process here)")
 
     def start_operator(self) -> None:
         """Run the operator as a local process with the chart's rights (there is no node to run its pod)."""
@@ -168,12 +169,10 @@ class Story:
     def mount_binding(self) -> None:
         """Lay the binding Secret out as a pod would have it mounted."""
         self.console.step("Mount the binding Secret: all that the programs know")
-        client = json.loads(self.kubectl("get", "coordinationclient", CLIENT, "-n", NAMESPACE, "-o", "json"))
-        name = client["status"]["binding"]["name"]
-        secret = programs.secret_of(self.kubectl("get", "secret", name, "-n", NAMESPACE, "-o", "json"))
+        secret = programs.secret_of_client(self.control_plane, NAMESPACE, CLIENT)
         self.binding = programs.mount(secret, self.folder / "binding")
         files = sorted(path.name for path in self.binding.iterdir() if not path.name.startswith("."))
-        self.console.say(f"Secret {name}, type {secret['type']}: {', '.join(files)}")
+        self.console.say(f"Secret {secret['metadata']['name']}, type {secret['type']}: {', '.join(files)}")
         self.console.say(f"Redis user {(self.binding / 'username').read_text()}")
 
     def refuse_what_was_not_granted(self) -> None:
@@ -204,6 +203,10 @@ class Story:
                 line = self.console.wait(program.name, lambda p=program, w=words: p.printed(w), timeout=20)  # type: ignore[misc]
                 self.console.say(line)
             yield
+            self.console.step("Ask the programs that still run to end (SIGTERM)")
+            for program in (self.worker_2, *(one for one in (self.scheduler_a, self.scheduler_b) if one.server.alive)):
+                how = program.end()
+                self.console.check(how.startswith("ended in"), f"{program.name} {how}")
         finally:
             for program in self._programs:
                 program.end()
@@ -341,10 +344,14 @@ class Story:
         self.operator.disown()
         self.redis.server.disown()
         self.console.step("It keeps running; `make down` ends it")
+        python, kubectl = sys.executable, binaries.need("kubectl")
         self.console.say(f"export KUBECONFIG={self.control_plane.kubeconfig}")
         self.console.say(f"export STREAMHOLD_BINDING={self.binding}")
-        self.console.say(f"{binaries.need('kubectl')} get streamhold -n {NAMESPACE}")
-        self.console.say(f"{sys.executable} examples/orders/worker.py me")
+        self.console.say(f"{kubectl} get streamhold -n {NAMESPACE}")
+        self.console.say(f"{python} examples/orders/worker.py me &")
+        self.console.say(f"{python} examples/orders/publisher.py 10")
+        self.console.say("After a change of the client, or for another one, mount its Secret anew:")
+        self.console.say(f"{python} -m streamhold_dev mount --namespace {NAMESPACE} {CLIENT}")
 
     def kubectl(self, *arguments: str) -> str:
         """Run kubectl as the admin."""
