@@ -313,7 +313,15 @@ def _read(folder: Path, files: tuple[str, ...], *, optional: tuple[str, ...] = (
 def _source(folder: Path) -> Path:
     """The folder behind `..data` where the kubelet mounts, else the folder itself."""
     data = folder / "..data"
-    return data.resolve() if data.is_symlink() else folder
+    try:
+        return data.resolve() if data.is_symlink() else folder
+    except (OSError, ValueError) as error:  # a name that no folder can have
+        raise BindingError(_shown(folder), f"cannot be the name of a folder ({type(error).__name__})") from error
+
+
+def _shown(folder: Path) -> str:
+    text = ascii(str(folder))
+    return text if len(text) <= 200 else f"{text[:200]}…"
 
 
 def _read_from(folder: Path, source: Path, files: tuple[str, ...], optional: tuple[str, ...]) -> dict[str, str]:
@@ -331,6 +339,8 @@ def _read_from(folder: Path, source: Path, files: tuple[str, ...], optional: tup
             raise BindingError(folder, f"{file}: cannot be read ({error.strerror})") from error
         except UnicodeDecodeError as error:
             raise BindingError(folder, f"{file}: expected UTF-8 text") from error
+        except ValueError as error:  # a NUL in it
+            raise BindingError(_shown(folder), "cannot be the name of a folder") from error
     return found
 
 

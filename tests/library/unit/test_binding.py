@@ -171,6 +171,13 @@ def test_a_name_that_means_two_topics_is_refused_at_its_use_only(tmp_path: Path)
         binding.topic("b/x")
 
 
+@pytest.mark.parametrize("folder", ["/tmp/a\0b", "x" * 5000, "\udcff"])
+def test_a_text_that_names_no_folder_is_an_error_of_ours(folder: str) -> None:
+    with pytest.raises(BindingError) as error:
+        load_binding(folder)
+    assert len(str(error.value)) < 500
+
+
 @pytest.mark.parametrize("missing", ["type", "provider", "username", "password", "streamhold.json"])
 def test_a_missing_file_is_named(tmp_path: Path, missing: str) -> None:
     content = files()
