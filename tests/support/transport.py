@@ -20,6 +20,8 @@ class RecordingTransport(asyncio.Transport):
         self.writes: list[bytes] = []
         self.closed = False
         self.aborted = False
+        self.unwritten = 0
+        """Bytes that the far end has not taken yet."""
 
     def write(self, data: Any) -> None:
         assert not self.closed, "written after close"
@@ -29,7 +31,7 @@ class RecordingTransport(asyncio.Transport):
         self.high = high
 
     def get_write_buffer_size(self) -> int:
-        return 0
+        return self.unwritten
 
     def is_closing(self) -> bool:
         return self.closed

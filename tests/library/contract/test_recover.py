@@ -12,6 +12,7 @@ import pytest
 
 from streamhold import PublishError
 from streamhold._backends.base import Delivery, QueueSubscriber
+from streamhold._backends.redis.read import _count
 from streamhold_dev.waiting import eventually
 from support.subscriber import Recorder, an_event
 
@@ -299,3 +300,18 @@ async def test_a_fault_while_delivering_does_not_end_the_reader(world: World, hu
             await delivery.ack()
     assert sorted(seen) == [0, 1, 2]
     assert await world.pending("orders", "g") == 0
+
+
+async def test_reads_ask_for_fewer_of_large_entries(own_world: RedisWorld) -> None:
+    hub = own_world.hub()
+    recorder = Recorder()
+    await hub.subscribe("orders", recorder, group="g")
+    for number in range(4):
+        await hub.publish("orders", an_event("x" * (9 << 20)))
+        await eventually(lambda number=number: len(recorder.events) == number + 1)  # type: ignore[misc]
+    (attachment,) = hub._subscriptions._readers["g"].attachments.values()
+    assert _count(attachment) == 1
+    for number in range(40):
+        await hub.publish("orders", an_event(number))
+    await eventually(lambda: len(recorder.events) == 44)
+    await eventually(lambda: _count(attachment) > 100)

@@ -344,6 +344,48 @@ async def test_a_slow_link_that_still_speaks_is_not_dead() -> None:
     assert await asyncio.gather(*futures) == [b"PONG"] * 6
 
 
+async def test_a_large_command_may_take_longer_to_leave_than_a_silence_lasts() -> None:
+    link, transport = a_link(silence_limit=0.6)
+    future = link.submit(("SET", "key", b"x" * 1_000_000), now() + 30)
+    transport.unwritten = 1_000_000
+    for _ in range(12):
+        await asyncio.sleep(0.1)
+        transport.unwritten -= 80_000
+    assert link.usable
+    link.data_received(b"+OK\r\n")
+    assert await future == b"OK"
+
+
+async def test_a_peer_that_takes_nothing_more_of_a_large_command_is_dead() -> None:
+    link, transport = a_link(silence_limit=0.6)
+    future = link.submit(("SET", "key", b"x" * 1_000_000), now() + 30)
+    transport.unwritten = 900_000
+    with pytest.raises(LinkLost, match="no byte"):
+        await asyncio.wait_for(future, 5)
+
+
+async def test_a_reply_that_is_arriving_may_take_longer_than_its_deadline() -> None:
+    link, _ = a_link(silence_limit=None, stretch=0.6)
+    future = link.submit(("XREADGROUP",), now() + 0.2)
+    await a_turn()
+    link.data_received(b"$1000\r\n")
+    for _ in range(10):
+        await asyncio.sleep(0.1)
+        link.data_received(b"x" * 100)
+    assert not future.done()
+    link.data_received(b"\r\n")
+    assert await future == b"x" * 1000
+
+
+async def test_a_reply_that_stops_arriving_fails_after_its_deadline() -> None:
+    link, _ = a_link(silence_limit=None, stretch=0.2)
+    future = link.submit(("XREADGROUP",), now() + 0.1)
+    await a_turn()
+    link.data_received(b"$1000\r\nxxx")
+    with pytest.raises(DeadlinePassed):
+        await asyncio.wait_for(future, 5)
+
+
 async def test_a_deadline_that_passes_in_a_long_silence_closes_a_reading_link() -> None:
     link, _ = a_link(silence_limit=None)
     blocked = link.submit(("XREADGROUP",), now() + 1.1)

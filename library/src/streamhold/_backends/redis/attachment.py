@@ -73,6 +73,8 @@ class Attachment:
         self.failures = 0
         self.dormant = False
         """The stream expired: wait until somebody writes (C-11)."""
+        self.entry_bytes = 0
+        """How large its entries are, about."""
         self.starved = False
         """Left out of the read under way because nobody had room."""
 

@@ -374,6 +374,7 @@ class Reader(_Caller):
             name=_connection_name(f"reader-{name}"),
             connect_timeout=where.connect_timeout,
             silence_limit=None,  # it is silent by design; a read's own deadline tells a dead link
+            stretch=_READ_ALLOWANCE,  # a backlog may be large and the network slow: cut off, it would begin anew
         )
         super().__init__(line, server_label)
         self._on_close = on_close
@@ -401,7 +402,8 @@ class Reader(_Caller):
 
         Args:
             args: the command; what it says about blocking is the caller's.
-            block: the longest it blocks, in seconds; the call ends within `block` plus five seconds.
+            block: the longest it blocks, in seconds; the call ends within `block` plus five seconds, or when its reply
+                has arrived if that began in time.
 
         Raises:
             BackendUnavailable: certainly not executed in time.

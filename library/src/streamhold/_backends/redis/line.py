@@ -52,6 +52,7 @@ class Line:
         name: str,
         connect_timeout: float = 5.0,
         silence_limit: float | None = 5.0,
+        stretch: float | None = None,
         backoff: Backoff | None = None,
         random: Random | None = None,
     ) -> None:
@@ -61,7 +62,7 @@ class Line:
         self.closed = False
         self._credentials = credentials
         self._name = name
-        self._connect_timeout, self._silence_limit = connect_timeout, silence_limit
+        self._connect_timeout, self._silence_limit, self._stretch = connect_timeout, silence_limit, stretch
         self._backoff = backoff or Backoff(first=0.05, limit=1.0)
         self._random = random or Random()
         self._failures = 0
@@ -160,6 +161,7 @@ class Line:
             name=self._name,
             connect_timeout=self._connect_timeout,
             silence_limit=self._silence_limit,
+            stretch=self._stretch,
             on_lost=self._lost,
         )
 

@@ -44,6 +44,9 @@ _SILENCE_OF_A_HICCUP = 1.0
 _TIMER_GRAIN = 0.005
 _CLOSE_GRACE = 1.0
 _WRITE_BUFFER = 1 << 20
+# A write of more than this is watched while it leaves: that takes a slow network longer than a silence may last.
+_LARGE_WRITE = 1 << 18
+_LOOK_AT_WRITES = 0.5
 
 
 # What waits for a reply: the caller's future, its deadline, how many replies it takes. A plain tuple: an object of our
@@ -69,6 +72,7 @@ class Link(asyncio.Protocol):
         name: str,
         connect_timeout: float = 5.0,
         silence_limit: float | None = 5.0,
+        stretch: float | None = None,
         max_queued: int = 16_384,
         max_queued_bytes: int = 16 << 20,
         on_lost: Callable[[Link], None] | None = None,
@@ -82,6 +86,7 @@ class Link(asyncio.Protocol):
             connect_timeout: seconds for the address look-up, TCP, TLS and the handshake together.
             silence_limit: seconds without a byte while replies are due after which the link counts as dead; None
                 leaves that to the deadlines (for commands that block at the server).
+            stretch: deadlines do not pass while a reply is arriving, with pauses shorter than this many seconds.
             max_queued: unanswered commands after which the link is `full`.
             max_queued_bytes: bytes not yet written after which the link is `full`.
             on_lost: called once, when the link has ended.
@@ -93,6 +98,7 @@ class Link(asyncio.Protocol):
         self._name = name
         self._connect_timeout = connect_timeout
         self._silence_limit = _FOREVER if silence_limit is None else silence_limit
+        self._stretch = stretch
         self._max_queued, self._max_queued_bytes = max_queued, max_queued_bytes
         self._on_lost = on_lost
 
@@ -108,6 +114,9 @@ class Link(asyncio.Protocol):
 
         self._queue: deque[tuple[bytes, _Slot]] = deque()  # accepted, not written
         self._queued_bytes = 0
+        self._handed_over = 0  # bytes given to the transport
+        self._taken = 0  # bytes that had left it at the last look
+        self._wrote_at = 0.0
         self._spare_slots = max_queued  # how long `_queue` may get; the rest of the bound is taken by `_pending`
         self._pending: deque[_Slot] = deque()  # written, not answered, in this order
         self._collected: list[Reply] = []  # replies of the transaction at the head of `_pending`
@@ -276,7 +285,11 @@ class Link(asyncio.Protocol):
             self._queue.clear()
             self._queued_bytes = 0
             if chunks:
-                transport.write(b"".join(chunks) if len(chunks) > 1 else chunks[0])
+                data = b"".join(chunks) if len(chunks) > 1 else chunks[0]
+                transport.write(data)
+                self._handed_over += len(data)
+                if len(data) > _LARGE_WRITE and now + _LOOK_AT_WRITES < self._timer_at:
+                    self._arm(now + _LOOK_AT_WRITES)
             self._make_room()
         due = min(self._nearest_deadline, now + self._silence_limit)
         if due < self._timer_at:
@@ -406,21 +419,34 @@ class Link(asyncio.Protocol):
         """Fail what is overdue; give the link up when it was silent for too long."""
         self._timer, self._timer_at = None, _FOREVER
         now = self._loop.time()
+        if self._stretch is not None and self._heard_at > self._busy_since and now - self._heard_at < self._stretch:
+            self._arm(self._heard_at + self._stretch)  # a long reply is on its way
+            return
+        writing = self._is_writing(now)
         overdue = self._fail_overdue(now)
         if not self._pending and not self._queue:
             return
         if self._pending:
-            silent_for = now - max(self._heard_at, self._busy_since)
+            alive_at = max(self._heard_at, self._busy_since, self._wrote_at)
+            silent_for = now - alive_at
             limit = min(self._silence_limit, _SILENCE_OF_A_HICCUP) if overdue else self._silence_limit
             if silent_for >= limit:
                 self._lose(f"no byte from the server for {silent_for:.1f} s while replies were due")
                 return
-            heard = max(self._heard_at, self._busy_since) + self._silence_limit
+            heard = alive_at + self._silence_limit
         else:
             heard = now + self._silence_limit
-        due = min(self._nearest_deadline, heard)
+        due = min(self._nearest_deadline, heard, now + _LOOK_AT_WRITES if writing else _FOREVER)
         if due < _FOREVER:
             self._arm(max(due, now + _TIMER_GRAIN))
+
+    def _is_writing(self, now: float) -> bool:
+        """Whether something still leaves; that the peer takes it is as good as hearing from it."""
+        left = self._transport.get_write_buffer_size() if self._transport is not None else 0
+        if left and self._handed_over - left > self._taken:
+            self._wrote_at = now
+        self._taken = self._handed_over - left
+        return left > 0
 
     def _fail_overdue(self, now: float) -> bool:
         """Fail every command whose deadline has passed; whether one of them had been sent."""

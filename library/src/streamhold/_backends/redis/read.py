@@ -36,6 +36,8 @@ __all__ = ["GroupReader"]
 _LONGEST_BLOCK_MS = 1000
 _BLOCK_MS_WITH_STARVED = 20
 _LARGEST_READ = 256
+_BYTES_PER_READ = 16 << 20
+"""About what one read asks of a topic at most, judged by the entries seen before."""
 _POLL_DORMANT = 1.0
 _GATHER = 0.001
 _RECOVERY_PAGE = 1000
@@ -198,7 +200,7 @@ class GroupReader:
             block_ms = 1  # something changed since the round began
         elif not self._can_unblock() and any(attachment.starved for attachment in self.attachments.values()):
             block_ms = min(block_ms, _BLOCK_MS_WITH_STARVED)
-        count = max(1, min(_LARGEST_READ, *(attachment.room() for attachment in batch)))
+        count = min(_count(attachment) for attachment in batch)
         keys = [attachment.key for attachment in batch]
         try:
             reply = await connection.execute(
@@ -220,7 +222,10 @@ class GroupReader:
             return
         by_key = {attachment.key: attachment for attachment in batch}
         for key, entries in reply:
-            by_key[key].take(entries)
+            attachment = by_key[key]
+            fields = entries[-1][1] if entries else None
+            attachment.entry_bytes = max(sum(map(len, fields or ())), attachment.entry_bytes * 7 // 8)
+            attachment.take(entries)
 
     # ---- what can go wrong ----
 
@@ -250,7 +255,7 @@ class GroupReader:
         for attachment in batch:
             try:
                 reply = await connection.execute(
-                    b"XREADGROUP", b"GROUP", self.group, self.consumer, b"COUNT", max(1, attachment.room()),
+                    b"XREADGROUP", b"GROUP", self.group, self.consumer, b"COUNT", _count(attachment),
                     b"STREAMS", attachment.key, b">", block=0,
                 )  # fmt: skip
             except _NO_CONNECTION:
@@ -316,10 +321,11 @@ class GroupReader:
             if attachment.dormant:
                 continue
             more = True
+            page = max(1, min(_RECOVERY_PAGE, _BYTES_PER_READ // max(1, attachment.entry_bytes)))
             while more:
                 try:
                     reply = await connection.execute(
-                        b"XREADGROUP", b"GROUP", self.group, self.consumer, b"COUNT", _RECOVERY_PAGE,
+                        b"XREADGROUP", b"GROUP", self.group, self.consumer, b"COUNT", page,
                         b"STREAMS", attachment.key, attachment.position, block=0,
                     )  # fmt: skip
                 except _NO_CONNECTION:
@@ -329,7 +335,7 @@ class GroupReader:
                     break
                 entries = reply[0][1] if reply else []
                 attachment.take(entries)
-                more = len(entries) == _RECOVERY_PAGE
+                more = len(entries) == page
         self._reply_lost = False
 
     # ---- when a blocked read is in the way ----
@@ -342,7 +348,7 @@ class GroupReader:
         try:
             more = True
             while more and self._reading and attachment.room() > 0:
-                count = max(1, min(_LARGEST_READ, attachment.room()))
+                count = _count(attachment)
                 reply = await self._client.execute(
                     b"XREADGROUP", b"GROUP", self.group, self.consumer, b"COUNT", count,
                     b"STREAMS", attachment.key, b">",
@@ -377,3 +383,8 @@ class GroupReader:
                 self._client.may_unblock = False
         finally:
             self._unblocking = False
+
+
+def _count(attachment: Attachment) -> int:
+    """How many entries to ask of a topic for."""
+    return max(1, min(_LARGEST_READ, attachment.room(), _BYTES_PER_READ // max(1, attachment.entry_bytes)))
