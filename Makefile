@@ -73,8 +73,9 @@ format: setup ## Rewrite the files as `make lint` wants them
 	$(BIN)/ruff check --fix .
 
 .PHONY: crds
-crds: setup ## Write crds/ and the chart's copies from the operator's models
+crds: setup ## Write crds/, the chart's copies and docs/reference/resources.md from the operator's models
 	$(BIN)/python -m streamhold_operator.api.schema
+	$(BIN)/python -m streamhold_dev.reference
 
 .PHONY: check
 check: lint test ## What CI runs

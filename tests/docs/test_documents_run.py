@@ -8,14 +8,18 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+import anyio.to_thread
 import pytest
 import yaml
 
 import streamhold
-from streamhold_dev import folders
+from streamhold_dev import folders, reference
 from streamhold_dev.controlplane import ControlPlane
 from streamhold_dev.redisserver import RedisServer
+from streamhold_operator.adapters.redis import AdminTarget, RedisAdmin
 from streamhold_operator.api.conditions import Reason
+from streamhold_operator.domain.actions import CreateGroup
+from streamhold_operator.domain.connection import Endpoint
 
 pytestmark = pytest.mark.anyio
 
@@ -110,6 +114,9 @@ async def test_a_python_block_of_the_documents_runs(code: str, binding: Path) ->
     async def work(*_: Any, **__: Any) -> None:
         return None
 
+    if "asyncio.run(" in code:  # a whole program
+        await anyio.to_thread.run_sync(exec, compile(code, "document", "exec"), {})
+        return
     names: dict[str, Any] = {"streamhold": streamhold, "bill": bill, "write_report": work}
     body = textwrap.indent(code, "    ")
     exec(compile(f"async def block():\n{body}", "document", "exec"), names)
@@ -133,3 +140,27 @@ def test_a_manifest_of_the_documents_is_accepted(
 def test_every_reason_is_explained() -> None:
     explained = (folders.REPOSITORY / "docs" / "reference" / "conditions.md").read_text()
     assert [reason.value for reason in Reason if f"`{reason.value}`" not in explained] == []
+
+
+async def test_the_redis_user_of_the_guide_has_the_rights_that_the_operator_needs(
+    any_redis_server: RedisServer, key_prefix: str
+) -> None:
+    guide = (folders.REPOSITORY / "docs" / "guide" / "getting-started.md").read_text()
+    found = re.search(r"^ACL SETUSER streamhold (.*)$", guide, re.MULTILINE)
+    assert found is not None
+    any_redis_server.cli("ACL", "SETUSER", "guide-admin", *found[1].split())
+    login = {"username": "guide-admin", "password": "secret"}
+    admin = RedisAdmin(AdminTarget(endpoint=Endpoint(any_redis_server.host, any_redis_server.port), **login), timeout=5)
+    try:
+        facts = await admin.probe()
+        assert facts.missing_rights == ()
+        key = f"streamhold:{key_prefix}:orders"
+        made = await admin.apply([CreateGroup(key=key, group="billing", start="0", idle_ttl_ms=1000)])
+        assert [result.failure for result in made] == [None]
+    finally:
+        await admin.aclose()
+        any_redis_server.cli("ACL", "DELUSER", "guide-admin")
+
+
+def test_the_reference_of_the_resources_is_what_the_definitions_say() -> None:
+    assert reference.PAGE.read_text() == reference.page(), "stale: run `make crds`"
