@@ -83,6 +83,8 @@ class RedisBackend:
             self._leases = RedisLeases.for_binding(client, binding)
         self._places: dict[tuple[str, Access], Place] = {}
         self._callbacks: dict[_CallbackKey, _Registered] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """The loop of the first call; the hub works in no other."""
         self._closed = False
         self._closing: asyncio.Future[None] | None = None
 
@@ -288,6 +290,12 @@ class RedisBackend:
     def _must_be_open(self, call: str) -> None:
         if self._closed:
             raise HubClosed(call)
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            if self._loop is not None:
+                # Checked before anything is sent: a reply that comes to another loop can be told to nobody.
+                raise RuntimeError(f"{call}: the hub belongs to the event loop that used it first; make one for each loop")
+            self._loop = loop
 
     # ---- close ----
 
@@ -300,6 +308,8 @@ class RedisBackend:
         finish, then they are cancelled and their events go back too. Accepted publishes are waited for. Private groups
         and consumers without pending entries are removed, then all connections are closed.
         """
+        if self._loop is not None and self._loop is not asyncio.get_running_loop():
+            raise RuntimeError("close: the hub belongs to the event loop that used it first; close it there")
         self._closed = True
         if self._closing is not None:
             # A handler is waited for by whoever closes: it must not wait for that in turn.
