@@ -36,7 +36,7 @@ class Case:
     operations: int
     sides: Sequence[Side]
     targets: dict[str, float] = field(default_factory=dict)
-    """By the name of another side: the ratio that design.md section 8 asks for."""
+    """By the name of another side: the ratio that we want to reach."""
     rates: dict[str, float] = field(default_factory=dict)
     """By side: the median of operations a second."""
 

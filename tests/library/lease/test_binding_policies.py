@@ -1,4 +1,4 @@
-"""Leases by the policies of a binding: where they live and which rules hold (design.md sections 3 and 4)."""
+"""Leases by the policies of a binding: where they live and which rules hold."""
 
 from __future__ import annotations
 

@@ -45,25 +45,25 @@ async def forever_until_cancelled(stopped: list[float], watch: Callable[[], floa
 
 
 async def test_a_held_lease_is_ours_during_the_block_and_free_after_it(
-    any_leases: RedisLeases, any_plain: redis.asyncio.Redis, key_prefix: str
+    each_leases: RedisLeases, each_plain: redis.asyncio.Redis, key_prefix: str
 ) -> None:
-    async with hold_lease(any_leases, "k") as lease:
+    async with hold_lease(each_leases, "k") as lease:
         assert lease.held
         lease.ensure_held()
-        assert await any_leases.get_lease_owner("k") == lease.owner
+        assert await each_leases.get_lease_owner("k") == lease.owner
         assert isinstance(lease.token, int)
-        assert 14000 < await any_plain.pttl(f"{key_prefix}:lease:k") <= 15000
-    assert await any_leases.get_lease_owner("k") is None
+        assert 14000 < await each_plain.pttl(f"{key_prefix}:lease:k") <= 15000
+    assert await each_leases.get_lease_owner("k") is None
 
 
-async def test_it_renews_itself_for_longer_than_its_ttl_under_one_token(any_leases: RedisLeases) -> None:  # C-48
-    async with hold_lease(any_leases, "k", ttl=0.4) as lease:
+async def test_it_renews_itself_for_longer_than_its_ttl_under_one_token(each_leases: RedisLeases) -> None:  # C-48
+    async with hold_lease(each_leases, "k", ttl=0.4) as lease:
         watch = Stopwatch()
         while watch() < 1.2:
             lease.ensure_held()
-            assert await any_leases.get_lease_owner("k") == lease.owner
+            assert await each_leases.get_lease_owner("k") == lease.owner
             await anyio.sleep(0.02)
-        assert (await any_leases.acquire_lease("k", lease.owner, 400)).token == lease.token
+        assert (await each_leases.acquire_lease("k", lease.owner, 400)).token == lease.token
 
 
 async def test_a_lease_held_by_another_is_refused_at_once_with_its_holder(leases: RedisLeases) -> None:
@@ -192,15 +192,15 @@ async def test_a_holding_ends_at_the_longest_that_its_policy_allows(leases: Redi
 
 
 async def test_case_L09_a_lease_that_was_overwritten_is_noticed_within_a_renew_interval(
-    any_leases: RedisLeases, any_plain: redis.asyncio.Redis, key_prefix: str
+    each_leases: RedisLeases, each_plain: redis.asyncio.Redis, key_prefix: str
 ) -> None:
     stopped: list[float] = []
     with pytest.raises(LeaseLost, match="'k'"):
-        async with hold_lease(any_leases, "k", ttl=3, renew_interval=0.3):
-            await any_plain.set(f"{key_prefix}:lease:k", "thief", px=15000)
+        async with hold_lease(each_leases, "k", ttl=3, renew_interval=0.3):
+            await each_plain.set(f"{key_prefix}:lease:k", "thief", px=15000)
             await forever_until_cancelled(stopped, Stopwatch())
     assert stopped[0] < 0.6
-    assert await any_leases.get_lease_owner("k") == "thief", "what is not ours is not released"
+    assert await each_leases.get_lease_owner("k") == "thief", "what is not ours is not released"
 
 
 async def test_a_lease_key_overwritten_with_another_type_is_lost(
@@ -510,7 +510,7 @@ async def test_handing_over_what_was_lost_raises_and_ends_the_block(
 # ---- many ----
 
 
-async def test_case_L07_of_many_leases_none_comes_near_its_end(
+async def test_case_L07_of_meach_leases_none_comes_near_its_end(
     leases: RedisLeases, plain: redis.asyncio.Redis, key_prefix: str
 ) -> None:
     """200 leases for two TTLs: what is left never falls below a third."""

@@ -1,4 +1,4 @@
-"""The ACL patterns against the glob matching of real servers (design.md sections 3 and 4)."""
+"""The ACL patterns against the glob matching of real servers."""
 
 from __future__ import annotations
 

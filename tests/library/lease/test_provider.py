@@ -1,4 +1,4 @@
-"""The five methods on real servers (C-40 to C-47)."""
+"""The five methods, on each backend and on real servers (C-40 to C-47)."""
 
 from __future__ import annotations
 
@@ -17,32 +17,33 @@ from streamhold_dev.waiting import eventually
 
 if TYPE_CHECKING:
     from streamhold_dev.redisserver import RedisServer
+    from support.worlds import LeaseWorld
 
 pytestmark = pytest.mark.anyio
 
 
 async def test_a_free_lease_is_taken_as_one_string_with_the_owner_and_a_ttl(
-    any_leases: RedisLeases, any_plain: redis.asyncio.Redis, key_prefix: str
+    each_leases: RedisLeases, each_plain: redis.asyncio.Redis, key_prefix: str
 ) -> None:  # C-4, C-40
-    grant = await any_leases.acquire_lease("thread:abc", "run-1", 15000)
+    grant = await each_leases.acquire_lease("thread:abc", "run-1", 15000)
     assert grant[:2] == (True, "run-1")
     assert isinstance(grant.token, int)
-    assert await any_plain.get(f"{key_prefix}:lease:thread:abc") == "run-1"
-    assert 14000 < await any_plain.pttl(f"{key_prefix}:lease:thread:abc") <= 15000
+    assert await each_plain.get(f"{key_prefix}:lease:thread:abc") == "run-1"
+    assert 14000 < await each_plain.pttl(f"{key_prefix}:lease:thread:abc") <= 15000
 
 
 async def test_the_same_owner_acquires_again_with_the_new_ttl_and_the_same_token(
-    any_leases: RedisLeases, any_plain: redis.asyncio.Redis, key_prefix: str
+    each_leases: RedisLeases, each_plain: redis.asyncio.Redis, key_prefix: str
 ) -> None:  # C-40
-    first = await any_leases.acquire_lease("k", "a", 15000)
-    assert await any_leases.acquire_lease("k", "a", 4000) == first
-    assert 3000 < await any_plain.pttl(f"{key_prefix}:lease:k") <= 4000
+    first = await each_leases.acquire_lease("k", "a", 15000)
+    assert await each_leases.acquire_lease("k", "a", 4000) == first
+    assert 3000 < await each_plain.pttl(f"{key_prefix}:lease:k") <= 4000
 
 
-async def test_a_held_lease_is_refused_with_its_holder(any_leases: RedisLeases) -> None:  # C-40
-    await any_leases.acquire_lease("k", "a", 15000)
-    assert await any_leases.acquire_lease("k", "b", 15000) == (False, "a", None)
-    assert await any_leases.get_lease_owner("k") == "a"
+async def test_a_held_lease_is_refused_with_its_holder(each_leases: RedisLeases) -> None:  # C-40
+    await each_leases.acquire_lease("k", "a", 15000)
+    assert await each_leases.acquire_lease("k", "b", 15000) == (False, "a", None)
+    assert await each_leases.get_lease_owner("k") == "a"
 
 
 async def test_each_method_is_one_round_trip(any_leases: RedisLeases, any_plain: redis.asyncio.Redis) -> None:
@@ -71,63 +72,63 @@ async def test_each_method_is_one_round_trip(any_leases: RedisLeases, any_plain:
     assert sent == ["EVALSHA", "EVALSHA", "EVALSHA", "EVALSHA", "EVALSHA", "GET", "EVALSHA"]
 
 
-async def test_an_unheld_lease_has_no_owner(any_leases: RedisLeases) -> None:  # C-41
-    assert await any_leases.get_lease_owner("k") is None
+async def test_an_unheld_lease_has_no_owner(each_leases: RedisLeases) -> None:  # C-41
+    assert await each_leases.get_lease_owner("k") is None
 
 
 async def test_only_the_holder_releases(
-    any_leases: RedisLeases, any_plain: redis.asyncio.Redis, key_prefix: str
+    each_leases: RedisLeases, each_plain: redis.asyncio.Redis, key_prefix: str
 ) -> None:  # C-42
-    await any_leases.acquire_lease("k", "a", 15000)
-    await any_leases.release_lease("k", "b")
-    assert await any_leases.get_lease_owner("k") == "a"
-    await any_leases.release_lease("k", "a")
-    assert await any_leases.get_lease_owner("k") is None
-    await any_leases.release_lease("k", "a")
-    assert [key async for key in any_plain.scan_iter(f"{key_prefix}*")] == [keys.floor_key(key_prefix)]
+    await each_leases.acquire_lease("k", "a", 15000)
+    await each_leases.release_lease("k", "b")
+    assert await each_leases.get_lease_owner("k") == "a"
+    await each_leases.release_lease("k", "a")
+    assert await each_leases.get_lease_owner("k") is None
+    await each_leases.release_lease("k", "a")
+    assert [key async for key in each_plain.scan_iter(f"{key_prefix}*")] == [keys.floor_key(key_prefix)]
 
 
 async def test_a_renewal_succeeds_only_while_held(
-    any_leases: RedisLeases, any_plain: redis.asyncio.Redis, key_prefix: str
+    each_leases: RedisLeases, each_plain: redis.asyncio.Redis, key_prefix: str
 ) -> None:  # C-43
-    await any_leases.acquire_lease("k", "a", 5000)
-    assert await any_leases.renew_lease("k", "a", 15000)
-    assert 14000 < await any_plain.pttl(f"{key_prefix}:lease:k") <= 15000
-    assert not await any_leases.renew_lease("k", "b", 60000)
-    assert await any_plain.pttl(f"{key_prefix}:lease:k") <= 15000
-    await any_leases.release_lease("k", "a")
-    assert not await any_leases.renew_lease("k", "a", 15000)
+    await each_leases.acquire_lease("k", "a", 5000)
+    assert await each_leases.renew_lease("k", "a", 15000)
+    assert 14000 < await each_plain.pttl(f"{key_prefix}:lease:k") <= 15000
+    assert not await each_leases.renew_lease("k", "b", 60000)
+    assert await each_plain.pttl(f"{key_prefix}:lease:k") <= 15000
+    await each_leases.release_lease("k", "a")
+    assert not await each_leases.renew_lease("k", "a", 15000)
 
 
 async def test_a_transfer_swaps_the_owner_without_a_gap_and_gives_a_larger_token(
-    any_leases: RedisLeases, any_plain: redis.asyncio.Redis, key_prefix: str
+    each_leases: RedisLeases, each_plain: redis.asyncio.Redis, key_prefix: str
 ) -> None:  # C-44, C-47
-    first = await any_leases.acquire_lease("k", "a", 5000)
-    assert await any_leases.transfer_lease("k", "a", "b", 15000)
-    assert await any_leases.get_lease_owner("k") == "b"
-    assert 14000 < await any_plain.pttl(f"{key_prefix}:lease:k") <= 15000
-    assert not await any_leases.transfer_lease("k", "a", "c", 15000)
-    second = await any_leases.acquire_lease("k", "b", 15000)
+    first = await each_leases.acquire_lease("k", "a", 5000)
+    assert await each_leases.transfer_lease("k", "a", "b", 15000)
+    assert await each_leases.get_lease_owner("k") == "b"
+    assert 14000 < await each_plain.pttl(f"{key_prefix}:lease:k") <= 15000
+    assert not await each_leases.transfer_lease("k", "a", "c", 15000)
+    second = await each_leases.acquire_lease("k", "b", 15000)
     assert second.token is not None
     assert first.token is not None
     assert second.token > first.token
 
 
 async def test_the_key_is_never_empty_during_transfers(
-    any_leases: RedisLeases, any_plain: redis.asyncio.Redis, key_prefix: str
+    each_leases: RedisLeases, each_plain: redis.asyncio.Redis, key_prefix: str
 ) -> None:  # C-44
-    await any_leases.acquire_lease("k", "0", 15000)
+    await each_leases.acquire_lease("k", "0", 15000)
     seen: set[str | None] = set()
     async with anyio.create_task_group() as group:
 
         async def hand_on() -> None:
             for number in range(100):
-                assert await any_leases.transfer_lease("k", str(number), str(number + 1), 15000)
+                assert await each_leases.transfer_lease("k", str(number), str(number + 1), 15000)
             group.cancel_scope.cancel()
 
         group.start_soon(hand_on)
         while True:
-            seen.add(await any_plain.get(f"{key_prefix}:lease:k"))
+            seen.add(await each_plain.get(f"{key_prefix}:lease:k"))
     assert None not in seen
     assert len(seen) > 1
 
@@ -167,16 +168,16 @@ async def test_a_bad_key_or_owner_raises_value_error_before_anything_is_sent(con
         await nowhere.transfer_lease("k", "a", bad, 1)
 
 
-async def test_owners_and_keys_are_any_text(any_leases: RedisLeases) -> None:
+async def test_owners_and_keys_are_any_text(each_leases: RedisLeases) -> None:
     for key, owner in (("a b\n}{", "7 x"), ("é{t}", "1 2 3"), ("*", "\né 𝄞"), ("lease:x", "'\"\\")):
-        first = await any_leases.acquire_lease(key, owner, 15000)
+        first = await each_leases.acquire_lease(key, owner, 15000)
         assert first[:2] == (True, owner)
-        assert await any_leases.acquire_lease(key, owner, 15000) == first
-        assert await any_leases.get_lease_owner(key) == owner
-        assert (await any_leases.acquire_lease(key, "other", 15000))[:2] == (False, owner)
-        assert await any_leases.transfer_lease(key, owner, owner + "'", 15000)
-        await any_leases.release_lease(key, owner + "'")
-        assert await any_leases.get_lease_owner(key) is None
+        assert await each_leases.acquire_lease(key, owner, 15000) == first
+        assert await each_leases.get_lease_owner(key) == owner
+        assert (await each_leases.acquire_lease(key, "other", 15000))[:2] == (False, owner)
+        assert await each_leases.transfer_lease(key, owner, owner + "'", 15000)
+        await each_leases.release_lease(key, owner + "'")
+        assert await each_leases.get_lease_owner(key) is None
 
 
 async def test_an_owner_that_is_no_text_is_shown_and_not_confused(
@@ -187,18 +188,18 @@ async def test_an_owner_that_is_no_text_is_shown_and_not_confused(
     assert (await leases.acquire_lease("k", "\\xff\\xfe", 15000)).acquired is False
 
 
-async def test_tokens_grow_across_expiry_release_and_transfer(any_leases: RedisLeases) -> None:  # C-47
+async def test_tokens_grow_across_expiry_release_and_transfer(each_leases: RedisLeases) -> None:  # C-47
     tokens: list[int | None] = []
     for owner in ("a", "b", "a"):
-        tokens.append((await any_leases.acquire_lease("k", owner, 15000)).token)
-        await any_leases.release_lease("k", owner)
-    tokens.append((await any_leases.acquire_lease("k", "a", 30)).token)
+        tokens.append((await each_leases.acquire_lease("k", owner, 15000)).token)
+        await each_leases.release_lease("k", owner)
+    tokens.append((await each_leases.acquire_lease("k", "a", 30)).token)
 
     async def ended() -> bool:
-        return await any_leases.get_lease_owner("k") is None
+        return await each_leases.get_lease_owner("k") is None
 
     await eventually(ended)
-    tokens.append((await any_leases.acquire_lease("k", "a", 15000)).token)
+    tokens.append((await each_leases.acquire_lease("k", "a", 15000)).token)
     numbers = [token or 0 for token in tokens]
     assert numbers == sorted(set(numbers))
     assert numbers[0] > 0
@@ -218,31 +219,29 @@ async def test_tokens_grow_across_a_restart_without_persistence(
 
 
 async def test_tokens_grow_when_the_clock_of_the_server_was_ahead(
-    any_leases: RedisLeases, any_plain: redis.asyncio.Redis, key_prefix: str
+    each_leases: RedisLeases, each_plain: redis.asyncio.Redis, key_prefix: str
 ) -> None:  # C-47
     ahead = 8_000_000_000_000_000  # in the year 2223; exact beyond what %.14g would keep
-    await any_plain.set(keys.floor_key(key_prefix), ahead)
-    tokens = [(await any_leases.acquire_lease(f"k{number}", "a", 15000)).token for number in range(3)]
+    await each_plain.set(keys.floor_key(key_prefix), ahead)
+    tokens = [(await each_leases.acquire_lease(f"k{number}", "a", 15000)).token for number in range(3)]
     assert tokens == [ahead + 1, ahead + 2, ahead + 3]
-    assert await any_plain.get(keys.floor_key(key_prefix)) == str(ahead + 3)
+    assert await each_plain.get(keys.floor_key(key_prefix)) == str(ahead + 3)
 
 
 async def test_without_fencing_there_is_no_token_and_no_key_but_the_lease(
-    connect: Callable[..., RedisLeases], any_redis_server: RedisServer, any_plain: redis.asyncio.Redis, key_prefix: str
+    lease_world: LeaseWorld, each_plain: redis.asyncio.Redis, key_prefix: str
 ) -> None:
-    unfenced = connect(any_redis_server.url(), key_prefix, fencing=False)
+    unfenced = lease_world.provider(fencing=False)
     assert await unfenced.acquire_lease("k", "a", 15000) == (True, "a", None)
     assert await unfenced.renew_lease("k", "a", 15000)
     assert await unfenced.transfer_lease("k", "a", "b", 15000)
-    assert [key async for key in any_plain.scan_iter(f"{key_prefix}*")] == [f"{key_prefix}:lease:k"]
+    assert [key async for key in each_plain.scan_iter(f"{key_prefix}*")] == [f"{key_prefix}:lease:k"]
     await unfenced.release_lease("k", "b")
     assert await unfenced.get_lease_owner("k") is None
 
 
-async def test_after_a_holder_vanished_nobody_else_gets_the_lease_for_the_lock_delay(
-    connect: Callable[..., RedisLeases], any_redis_server: RedisServer, key_prefix: str
-) -> None:
-    delayed = connect(any_redis_server.url(), key_prefix, lock_delay_ms=400)
+async def test_after_a_holder_vanished_nobody_else_gets_the_lease_for_the_lock_delay(lease_world: LeaseWorld) -> None:
+    delayed = lease_world.provider(lock_delay_ms=400)
     grant = await delayed.acquire_lease("k", "gone", 50)
 
     async def ended() -> bool:
@@ -261,10 +260,8 @@ async def test_after_a_holder_vanished_nobody_else_gets_the_lease_for_the_lock_d
     assert later.token > grant.token
 
 
-async def test_a_release_ends_the_lock_delay_also_after_the_lease_ran_out(
-    connect: Callable[..., RedisLeases], any_redis_server: RedisServer, key_prefix: str
-) -> None:
-    delayed = connect(any_redis_server.url(), key_prefix, lock_delay_ms=60_000)
+async def test_a_release_ends_the_lock_delay_also_after_the_lease_ran_out(lease_world: LeaseWorld) -> None:
+    delayed = lease_world.provider(lock_delay_ms=60_000)
     await delayed.acquire_lease("k", "a", 15000)
     await delayed.release_lease("k", "a")
     assert (await delayed.acquire_lease("k", "b", 50)).acquired
@@ -316,20 +313,20 @@ async def test_case_L14_with_the_server_down_acquire_and_owner_raise(
 
 
 async def test_a_key_of_another_type_is_an_error_that_names_the_lease(
-    any_leases: RedisLeases, any_plain: redis.asyncio.Redis, key_prefix: str
+    each_leases: RedisLeases, each_plain: redis.asyncio.Redis, key_prefix: str
 ) -> None:
-    await any_plain.xadd(f"{key_prefix}:lease:k", {"event": "{}"})
+    await each_plain.xadd(f"{key_prefix}:lease:k", {"event": "{}"})
     for call in (
-        lambda: any_leases.acquire_lease("k", "a", 1000),
-        lambda: any_leases.renew_lease("k", "a", 1000),
-        lambda: any_leases.release_lease("k", "a"),
-        lambda: any_leases.transfer_lease("k", "a", "b", 1000),
-        lambda: any_leases.get_lease_owner("k"),
+        lambda: each_leases.acquire_lease("k", "a", 1000),
+        lambda: each_leases.renew_lease("k", "a", 1000),
+        lambda: each_leases.release_lease("k", "a"),
+        lambda: each_leases.transfer_lease("k", "a", "b", 1000),
+        lambda: each_leases.get_lease_owner("k"),
     ):
         with pytest.raises(WrongKeyType, match=":lease:k") as refused:
             await call()
         assert any("'k'" in note for note in refused.value.__notes__)
-    assert await any_plain.xlen(f"{key_prefix}:lease:k") == 1
+    assert await each_plain.xlen(f"{key_prefix}:lease:k") == 1
 
 
 async def test_a_user_without_rights_is_told_so(

@@ -1,4 +1,4 @@
-"""Every branch of the lease scripts, on every flavour, known to the server or not (style.md section 8)."""
+"""Every branch of the lease scripts, on every flavour, known to the server or not."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis.asyncio
 
+from streamhold import InProcessServer
+from streamhold._backends.inprocess.server import InProcessClient
 from streamhold._backends.redis.client import RedisClient, Script
+from support.inprocess import PlainInProcess
 
 if TYPE_CHECKING:
+    from streamhold._backends.store import Store
     from streamhold_dev.redisserver import RedisServer
 
 pytestmark = pytest.mark.anyio
@@ -155,7 +159,13 @@ async def test_each_branch_of_a_lease_script_does_what_its_head_says(
     await _run_and_check(client, any_plain, f"{key_prefix}:flushed", case)
 
 
-async def _run_and_check(client: RedisClient, plain: redis.asyncio.Redis, prefix: str, case: Case) -> None:
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.script}: {case.name}")
+async def test_in_process_each_branch_does_the_same(case: Case) -> None:
+    server = InProcessServer()
+    await _run_and_check(InProcessClient(server), PlainInProcess(server), "here", case)
+
+
+async def _run_and_check(client: Store, plain: redis.asyncio.Redis, prefix: str, case: Case) -> None:
     for key, (value, ttl) in case.before.items():
         await plain.set(f"{prefix}:{key}", value, px=ttl)
     names = (LEASE, FENCE) if case.script == "release" else (LEASE, FENCE, FLOOR)

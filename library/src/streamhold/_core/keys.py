@@ -1,4 +1,4 @@
-"""Names of the keys in Redis, shared by the library and the operator (C-1, C-4, C-5; design.md section 4).
+"""Names of the keys in Redis, shared by the library and the operator (C-1, C-4, C-5).
 
 A stream lives at `<prefix>:<topic>`, a lease at `<prefix>:lease:<key>`: that is the wire contract, and the names are
 not escaped. Whatever else belongs to one of these *main* keys is its *companion*, below `<prefix>:streamhold:<kind>:`,
