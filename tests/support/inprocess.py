@@ -22,7 +22,7 @@ class PlainInProcess(redis.asyncio.Redis):
     def __init__(self, server: InProcessServer) -> None:
         super().__init__(decode_responses=True, protocol=2)
         self._in_process = InProcessClient(server)
-        self._keys = server._space._values
+        self._space = server._space
 
     async def execute_command(self, *args: Any, **options: Any) -> Any:
         """Run a command and read the reply as redis-py reads one of a server."""
@@ -36,9 +36,14 @@ class PlainInProcess(redis.asyncio.Redis):
         decoded = _decoded(reply)
         return decoded if read is None else read(decoded, **options)
 
+    async def time(self) -> tuple[int, int]:
+        """The server's clock: seconds and microseconds."""
+        seconds, microseconds = divmod(int(self._space.clock() * 1_000_000), 1_000_000)
+        return seconds, microseconds
+
     async def scan_iter(self, match: Any = None, count: int | None = None, **_: Any) -> AsyncIterator[str]:
         """The keys that begin as the pattern does."""
-        for key in list(self._keys):
+        for key in list(self._space._values):
             if key.decode().startswith(match.removesuffix("*")):
                 yield key.decode()
 

@@ -7,7 +7,9 @@ need it ask for the fixture `server_world`; the others run in every world.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import redis.asyncio
@@ -16,9 +18,10 @@ from streamhold import InProcessPubSub, InProcessServer, RedisStreamsPubSub
 from support.inprocess import PlainInProcess
 
 if TYPE_CHECKING:
+    from streamhold._backends.redis.lease import RedisLeases
     from streamhold_dev.redisserver import RedisServer
 
-__all__ = ["AnyHub", "InProcessWorld", "RedisWorld", "World"]
+__all__ = ["AnyHub", "InProcessWorld", "LeaseWorld", "RedisWorld", "World"]
 
 AnyHub: TypeAlias = RedisStreamsPubSub | InProcessPubSub
 
@@ -101,3 +104,12 @@ class InProcessWorld(World):
         # How long a read waits and a publish may take is nothing that this backend knows.
         known = {name: value for name, value in options.items() if name not in ("block_ms", "publish_timeout")}
         return InProcessPubSub(self._server, **known)
+
+
+@dataclass(frozen=True)
+class LeaseWorld:
+    """Something that keeps leases."""
+
+    provider: Callable[..., RedisLeases]
+    """Makes a provider with these rules."""
+    plain: redis.asyncio.Redis
