@@ -170,13 +170,18 @@ class Kube:
         return frozenset(str(entry["kind"]) for entry in found.get("resources") or ())
 
     async def apply_status(self, raw: Raw, status: Mapping[str, Any]) -> Raw:
-        """Make `status` the part of the object's status that is ours; return the object."""
+        """Make `status` the part of the object's status that is ours; return the object.
+
+        Raises:
+            ApiError: with status 409 when the object has changed since it was read. (A uid alone is no condition: the
+                server would give the status to a new object of the same name.)
+        """
         resource = RESOURCES[str(raw["kind"])]
         metadata = raw["metadata"]
         body = {
             "apiVersion": resource.api_version,
             "kind": resource.kind,
-            "metadata": {"name": metadata["name"], "namespace": metadata["namespace"], "uid": metadata["uid"]},
+            "metadata": {name: metadata[name] for name in ("name", "namespace", "uid", "resourceVersion")},
             "status": dict(status),
         }
         path = resource.path(metadata["namespace"], metadata["name"], "status")
@@ -210,11 +215,14 @@ class Kube:
     async def apply_secret(self, body: Raw) -> Raw | None:
         """Make the Secret's fields that are ours what `body` says, creating it if need be; fields of others stay.
 
-        With a uid in the body exactly that Secret is meant; without one a Secret that somebody else made meanwhile is
-        not taken over.
+        With a uid and resourceVersion in the body exactly that Secret is meant; without them a Secret that somebody
+        else made meanwhile is not taken over.
 
         Returns:
             The Secret, or None when another one is there.
+
+        Raises:
+            ApiError: with status 409 when the Secret has changed since it was read.
         """
         metadata = body["metadata"]
         path = SECRETS.path(metadata["namespace"], metadata["name"])
@@ -222,7 +230,7 @@ class Kube:
         try:
             return await self._request("PATCH", path, query=query, body=body, content=_APPLY)
         except ApiError as exc:
-            if exc.status in (409, 422):
+            if "uid" not in metadata and exc.status in (409, 422):
                 return None
             raise
 

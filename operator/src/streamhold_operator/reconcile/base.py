@@ -163,7 +163,13 @@ async def tell(context: Context, raw: Raw, reason: str, message: str, *, type_: 
     except ApiError as exc:
         if exc.status not in (403, 404):
             raise
-        logger.warning("%s: the event %s could not be recorded: %s", where, reason, exc.message)
+        logger.log(
+            logging.DEBUG if exc.namespace_ends else logging.WARNING,
+            "%s: the event %s could not be recorded: %s",
+            where,
+            reason,
+            exc.message,
+        )
 
 
 async def keep_finalizer(context: Context, raw: Raw, *, wanted: bool) -> Raw:

@@ -82,7 +82,7 @@ def body(
         ],
     }
     if found is not None:
-        named["uid"] = found["metadata"]["uid"]
+        named |= {name: found["metadata"][name] for name in ("uid", "resourceVersion")}
     entries = {name: base64.b64encode(value).decode() for name, value in data.items()}
     return {"apiVersion": "v1", "kind": SECRET, "metadata": named, "type": SECRET_TYPE, "data": entries}
 
