@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
 
-from streamhold_dev import processes
+from streamhold_dev import binaries, processes
 from streamhold_dev.controlplane import ControlPlane
 from streamhold_dev.waiting import eventually_sync
 from streamhold_operator.api import KINDS
@@ -110,6 +111,24 @@ def test_uninstalling_keeps_definitions_and_objects_and_a_new_install_takes_them
     install(plane, {"operator": {"workers": 2}}, verb="upgrade")
     plane.helm("rollback", RELEASE, "1", "--namespace", SYSTEM)
     assert _uids(plane) == before
+
+
+def test_case_o02_after_an_uninstall_the_commands_of_the_readme_let_objects_and_namespaces_go(
+    plane: ControlPlane,
+) -> None:
+    install(plane)
+    plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", *(f"crd/{plural}" for plural in PLURALS))
+    plane.kubectl("create", "namespace", "shop")
+    held = [an_object(kind, BASES[kind][0], kind.lower()) for kind in ("CoordinationClient", "StreamTopic")]
+    for one in held:
+        one["metadata"]["finalizers"] = ["streamhold.dev/cleanup"]
+    plane.apply(held, namespace="shop")
+    plane.helm("uninstall", RELEASE, "--namespace", SYSTEM)
+    plane.kubectl("delete", "namespace", "shop", "--wait=false")
+    commands = (CHART / "README.md").read_text().split("<!-- release -->\n```sh\n")[1].split("```")[0]
+    path = f"{binaries.need('kubectl').parent}:/usr/bin:/bin"
+    subprocess.run(["sh", "-ec", commands], check=True, env={"PATH": path, **plane.environment()}, timeout=30)
+    plane.kubectl("wait", "--for=delete", "namespace/shop", "--timeout=60s")
 
 
 @pytest.mark.timeout(150)  # the API server takes up to a minute to finish the deletion of a definition
