@@ -135,3 +135,17 @@ async def test_iterating_without_a_group_needs_no_ack(hub: AnyHub) -> None:
 
 async def _nothing_pending(world: World) -> bool:
     return all(group["pending"] == 0 for group in (await world.groups("orders")).values())
+
+
+async def test_an_event_that_fails_without_a_cap_comes_again_less_and_less_often(world: World) -> None:
+    hub = world.hub(max_delivery_attempts=0, close_timeout=20.0)
+    recorder = Recorder.nacking()
+    await hub.subscribe("orders", recorder)
+    await hub.publish("orders", an_event(1))
+    await eventually(lambda: len(recorder.events) > 5)
+    await anyio.sleep(0.5)
+    assert len(recorder.events) < 20
+    before = len(recorder.events)
+    await eventually(lambda: len(recorder.events) > before)
+    with anyio.fail_after(10):  # and the end does not wait for it to succeed
+        await hub.close()

@@ -21,6 +21,7 @@ from streamhold._backends.redis.keep import Keeper
 from streamhold._backends.redis.place import Place
 from streamhold._backends.redis.settle import Settler
 from streamhold._backends.stamp import created_now
+from streamhold._core.backoff import Backoff
 from streamhold._core.delivery import GivenUp, entry_order, may_retry, read_fields
 from streamhold._core.envelope import attempt_of, decode
 from streamhold.types import Event
@@ -31,6 +32,9 @@ Entries: TypeAlias = "Sequence[tuple[bytes, list[bytes] | None]]"
 """Id and fields of entries as the server lists them; None for the fields of one that was trimmed."""
 
 NOTHING_SEEN = b"0-0"
+_AT_ONCE = 5
+"""Redeliveries within this process that come at once; without a cap, later ones would be a hot loop."""
+_AGAIN = Backoff(first=0.02, limit=2.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,7 +348,11 @@ class FanOutAttachment(Attachment):
         self.settled(delivery)
         settings = self.place.settings
         if may_retry(delivery.attempt, settings.max_attempts):
-            asyncio.get_running_loop().call_soon(self._again, delivery)
+            loop, late = asyncio.get_running_loop(), delivery.attempt - _AT_ONCE
+            if late <= 0:
+                loop.call_soon(self._again, delivery)
+            else:
+                loop.call_later(_AGAIN.delay(late, 0.0), self._again, delivery)
             self.shared.counters.nacked += 1
             return Outcome.nothing()
         why = GivenUp(reason, self.group, delivery.attempt, created_now())
@@ -382,7 +390,7 @@ class FanOutAttachment(Attachment):
     def _again(self, failed: Delivery) -> None:
         member = next((member for member in self.members if member.subscriber is failed.subscriber), None)
         raw, _ = read_fields(failed.fields or [])
-        if member is None or raw is None:
+        if member is None or raw is None or failed.subscriber.closing:
             return
         delivery = self._made(member, failed.entry_id, raw, failed.attempt + 1)
         if delivery is not None:

@@ -294,7 +294,9 @@ class RedisBackend:
         if self._loop is not loop:
             if self._loop is not None:
                 # Checked before anything is sent: a reply that comes to another loop can be told to nobody.
-                raise RuntimeError(f"{call}: the hub belongs to the event loop that used it first; make one for each loop")
+                raise RuntimeError(
+                    f"{call}: the hub belongs to the event loop that used it first; make one for each loop"
+                )
             self._loop = loop
 
     # ---- close ----
