@@ -6,10 +6,23 @@ from collections.abc import Awaitable
 from typing import Any, assert_type
 
 import streamhold
-from streamhold import Event, LeaseGrant, LeaseProvider, Message, Messages, PubSub, RedisStreamsPubSub, Settle
+from streamhold import (
+    Event,
+    InProcessPubSub,
+    InProcessServer,
+    LeaseGrant,
+    LeaseProvider,
+    Message,
+    Messages,
+    PubSub,
+    RedisStreamsPubSub,
+    Settle,
+)
 
 pubsub: PubSub = RedisStreamsPubSub()
 provider: LeaseProvider = RedisStreamsPubSub()
+in_process: PubSub = InProcessPubSub()
+in_process_provider: LeaseProvider = InProcessPubSub()
 no_op: LeaseProvider = streamhold.NoopLeaseProvider()
 
 
@@ -25,6 +38,7 @@ def handle_in_thread(event: Event, ack: Settle, nack: Settle) -> None:
 
 async def use(hub: RedisStreamsPubSub) -> None:
     assert_type(streamhold.connect("redis://localhost"), RedisStreamsPubSub)
+    assert_type(streamhold.connect("inprocess://", server=InProcessServer()), InProcessPubSub)
     await hub.subscribe("orders", handle, group="billing", start_from="latest", max_in_flight=10)
     await hub.subscribe("orders", handle_in_thread)
     await hub.subscribe("orders", lambda event, ack, nack: ack())
