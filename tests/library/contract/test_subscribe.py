@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 
-async def test_supported_modes_are_pull_c25(world: World, hub: AnyHub) -> None:
+async def test_the_modes_are_those_that_the_backend_declares_c25(world: World, hub: AnyHub) -> None:
     assert hub.supported_modes == world.modes
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import resources
 from typing import Any
 
 import anyio
@@ -9,6 +10,7 @@ import pytest
 
 import streamhold
 from streamhold import ConfigError, HubClosed, InProcessPubSub, InProcessServer, RedisStreamsPubSub
+from streamhold._backends.inprocess import steps
 from streamhold._backends.inprocess.server import InProcessClient
 from streamhold.errors import BackendError
 from streamhold_dev.waiting import eventually
@@ -185,6 +187,11 @@ async def test_a_length_keeps_the_newest_entries() -> None:
         await eventually(lambda: recorder.data == [7, 8, 9])
 
 
+def test_there_is_a_step_for_each_script_of_the_redis_backend() -> None:
+    scripts = {path.name.removesuffix(".lua") for path in resources.files("streamhold._backends.redis.lua").iterdir()}
+    assert scripts - {"__pycache__"} == set(steps._STEPS)
+
+
 async def test_what_the_server_does_not_know_is_refused() -> None:
     client = InProcessClient(InProcessServer())
     with pytest.raises(BackendError, match="FLUSHALL"):
@@ -220,3 +227,4 @@ async def test_a_read_that_waits_ends_when_it_is_told_and_when_its_client_is_clo
         await client.execute("GET", "a")
     with pytest.raises(HubClosed):
         await client.open_reader("g")
+    assert not client._readers

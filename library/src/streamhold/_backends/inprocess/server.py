@@ -6,7 +6,7 @@ Not guaranteed: anything beyond the life of the object. It belongs to one event 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import anyio
@@ -114,16 +114,15 @@ class InProcessClient:
         if self._closed:
             raise HubClosed("open_reader")
         self._server._readers += 1
-        reader = InProcessReader(self._server, self._server._readers)
+        reader = InProcessReader(self._server, self._server._readers, self._readers.discard)
         self._readers.add(reader)
         return reader
 
     async def aclose(self) -> None:
         """End this way to the server, and all that wait. Idempotent."""
         self._closed = True
-        for reader in self._readers:
+        for reader in list(self._readers):
             await reader.aclose()
-        self._readers.clear()
 
     async def _turn(self, call: Arg) -> None:
         """Let others run, as a round trip would."""
@@ -142,10 +141,13 @@ class InProcessClient:
 class InProcessReader:
     """Waits for entries, one call at a time."""
 
-    def __init__(self, server: InProcessServer, connection_id: int) -> None:
+    def __init__(
+        self, server: InProcessServer, connection_id: int, on_close: Callable[[InProcessReader], None]
+    ) -> None:
         self.connection_id = connection_id
         """What ends a call that waits names this number."""
         self._server = server
+        self._on_close = on_close
         self._closed = False
         self._waiting: anyio.Event | None = None
 
@@ -177,6 +179,7 @@ class InProcessReader:
     async def aclose(self) -> None:
         """End; a call that waits fails. Idempotent."""
         self._closed = True
+        self._on_close(self)
         if self._waiting is not None:
             self._waiting.set()
 
