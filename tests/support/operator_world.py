@@ -29,6 +29,7 @@ from streamhold_dev.ports import free_port
 from streamhold_dev.processes import Server
 from streamhold_dev.redisserver import RedisServer
 from streamhold_dev.waiting import eventually_sync
+from streamhold_operator.adapters.kube import OWN
 
 Raw = dict[str, Any]
 
@@ -98,6 +99,7 @@ class World:
         self._tls = ssl.create_default_context(cafile=str(self.plane.ca_file))
         for file in sorted((folders.REPOSITORY / "crds").glob("*.yaml")):
             self.plane.kubectl("apply", "--server-side", "--filename", file)
+        eventually_sync(self._discovered, timeout=30, message="the API server does not tell of all our kinds")
         for name in scope:
             self.plane.kubectl("create", "namespace", name)
         chart = folders.REPOSITORY / "charts" / "streamhold"
@@ -105,6 +107,11 @@ class World:
         self.plane.helm("install", ACCOUNT, chart, "--namespace", SYSTEM, "--create-namespace", *values)
         self.kubeconfig = self.plane.kubeconfig_for(SYSTEM, ACCOUNT, folder / "operator.kubeconfig")
         self.operator = self.start_operator()
+
+    def _discovered(self) -> bool:
+        """Ask anew which kinds there are: kubectl keeps what it heard first, and that may have been too early."""
+        found = self.plane.kubectl("api-resources", "--api-group=streamhold.dev", "--output=name")
+        return len(found.split()) == len(OWN)
 
     def start_operator(self) -> OperatorProcess:
         """Start the operator (again) and wait until it works."""

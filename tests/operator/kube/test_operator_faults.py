@@ -112,6 +112,7 @@ def test_case_o21_each_fault_of_a_connection_has_its_own_reason_and_passes(
 def test_a_lasting_fault_is_retried_with_backoff_and_told_once(world: World, namespace: str) -> None:
     world.create(namespace, a_secret("redis-admin", password="x"), a_connection(f"127.0.0.1:{free_port()}"))
     world.wait_condition("RedisConnection", namespace, "main", "Unreachable")
+    world.wait_event(namespace, "main", "Unreachable")  # comes right after
     since = world.plane.audit_log.position()
     before = _failures(world)
     time.sleep(5)
