@@ -11,6 +11,7 @@ from streamhold_operator.domain.acl import AclAbilities
 from streamhold_operator.domain.actions import DeleteUser, RegisterClaim, RemoveClaim
 from streamhold_operator.domain.claims import Owners
 from streamhold_operator.domain.connection import (
+    UNKNOWN,
     Endpoint,
     Leftover,
     ServerFacts,
@@ -50,6 +51,12 @@ def test_a_master_with_all_rights_is_ready_and_described() -> None:
             "capabilities": ["AclFile", "AclSelectors", "ClientSetInfo"],
         },
     )
+
+
+def test_a_server_that_does_not_tell_its_version_is_not_called_by_a_product_either() -> None:
+    outcome = conclude(Want(endpoint=ENDPOINT), facts(version=UNKNOWN, missing_rights=("INFO",)))
+    assert outcome.reason is Reason.MISSING_RIGHTS
+    assert "server" not in outcome.status
 
 
 def test_an_open_default_user_is_a_warning() -> None:

@@ -116,7 +116,7 @@ def _facts(server: dict[str, str], replication: Reply, default: Reply, acl_file:
     )
     return ServerFacts(
         product="Valkey" if valkey else "Redis",
-        version=server.get("valkey_version" if valkey else "redis_version", "unknown"),
+        version=server.get("valkey_version" if valkey else "redis_version", domain.UNKNOWN),
         run_id=server.get("run_id", ""),
         role="sentinel" if mode == "sentinel" else roles.get("role", "master"),
         mode=mode,

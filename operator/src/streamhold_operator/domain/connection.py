@@ -13,6 +13,7 @@ from streamhold_operator.domain.claims import OwnerRecord, Owners, stale, userna
 from streamhold_operator.domain.outcome import Outcome, Refusal
 
 __all__ = [
+    "UNKNOWN",
     "Endpoint",
     "Leftover",
     "ServerFacts",
@@ -25,6 +26,10 @@ __all__ = [
     "plan",
     "unsupported",
 ]
+
+
+UNKNOWN = "unknown"
+"""The version of a server that would not tell: then its product is a guess too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +155,9 @@ def open_default_user(endpoint: Endpoint) -> str:
 
 
 def _status(facts: ServerFacts) -> dict[str, object]:
+    server = {} if facts.version == UNKNOWN else {"server": {"product": facts.product, "version": facts.version}}
     return {
-        "server": {"product": facts.product, "version": facts.version},
+        **server,
         "nodes": 1,
         "capabilities": facts.capabilities(),
     }

@@ -22,6 +22,8 @@ FINE = (Reason.READY, Reason.SUSPENDED, Reason.CONNECTION_NOT_READY, Reason.CONN
 """Reasons with which an object that holds its keys is used: its connection is the client's, and that is usable now."""
 UNDECIDED = 1.0
 """Seconds after which to look again at what has not been decided yet."""
+_TOLD = 3
+"""How many problems a message tells; the others are counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +81,7 @@ def resolve(
             if held:
                 leases.append(LeaseGrant.of(policy, prefix=family.prefix))
         problems += [refusal] if refusal is not None else []
-    return Grants(topics=tuple(topics), leases=tuple(leases), problem=_first(problems))
+    return Grants(topics=tuple(topics), leases=tuple(leases), problem=together(problems))
 
 
 def _usable(context: Context, key: Key, target: Key, rule: AllowedNamespaces | None, words: _Words) -> Refusal | None:
@@ -119,11 +121,12 @@ def _held(
     return True, None if reason in FINE else refusal
 
 
-def _first(problems: list[Refusal]) -> Refusal | None:
-    """Return the problem to tell: the first, and how many more there are; undecided if one is."""
+def together(problems: list[Refusal]) -> Refusal | None:
+    """Return one refusal that tells the problems: the first few, and how many more there are; undecided if one is."""
     if not problems:
         return None
-    undecided = next((problem for problem in problems if problem.retry_after is not None), None)
-    first = undecided or problems[0]
-    more = f" (and {len(problems) - 1} more like it)" if len(problems) > 1 else ""
-    return Refusal(first.reason, first.message + more, retry_after=first.retry_after)
+    ordered = sorted(problems, key=lambda problem: problem.retry_after is None)  # the undecided ones first
+    told = [problem.message for problem in ordered[:_TOLD]]
+    if len(problems) > _TOLD:
+        told.append(f"and {len(problems) - _TOLD} more")
+    return Refusal(ordered[0].reason, "; ".join(told), retry_after=ordered[0].retry_after)
