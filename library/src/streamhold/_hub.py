@@ -29,6 +29,8 @@ _IN_PROCESS = "inprocess://"
 class Hub(ABC):
     """The ergonomic layer over a backend: messages to iterate over, leases to hold, `async with`."""
 
+    _log: Log
+
     @property
     @abstractmethod
     def closed(self) -> bool:
@@ -70,7 +72,15 @@ class Hub(ABC):
         if limit is None:
             raise ConfigError("max_in_flight", max_in_flight, "must be an integer of at least 1: the buffer is bounded")
         name, start = check_group(group), check_start_from(start_from)
-        queue = QueueSubscriber(limit, until_settled=name is not None)
+
+        def stands_still() -> None:
+            self._log.warning(
+                "%s: all %d messages that may be in flight for group %s are handed out and none gets settled:"
+                " settle each with process(), ack() or nack()",
+                topic, limit, name,
+            )  # fmt: skip
+
+        queue = QueueSubscriber(limit, until_settled=name is not None, on_standstill=stands_still)
 
         async def subscribe() -> Any:
             return await self.open_subscription(topic, queue, name, start)

@@ -141,3 +141,19 @@ async def test_a_wrong_argument_is_refused_at_once(hub: AnyHub, option: str, wro
 
 async def _is_pending(world: World, count: int) -> bool:
     return await world.pending("orders", "g") == count
+
+
+async def test_a_standstill_by_messages_that_nobody_settles_is_told(
+    hub: AnyHub, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(3):
+        await hub.publish("orders", an_event(number))
+    async with hub.messages("orders", group="billing", max_in_flight=2) as messages:
+        first, second = await messages.next(timeout=5), await messages.next(timeout=5)
+        async with anyio.create_task_group() as waiting:
+            waiting.start_soon(messages.next)
+            await eventually(lambda: "settle each with process(), ack() or nack()" in caplog.text, timeout=10)
+            assert "orders" in caplog.text
+            assert "billing" in caplog.text
+            await first.ack()
+        await second.ack()

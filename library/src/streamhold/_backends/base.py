@@ -43,6 +43,8 @@ _AsyncCallback: TypeAlias = Callable[[Event, Settle, Settle], Awaitable[object]]
 
 UNLIMITED = 1 << 30
 """The room of a subscriber without a limit."""
+_STANDSTILL = 3.0
+"""Seconds without any settlement after which an iteration that waits for one is told of."""
 _THREADS = 64
 """Worker threads for plain handlers of one subscriber without a limit of its own."""
 
@@ -415,17 +417,20 @@ class _FromThread:
 class QueueSubscriber:
     """The buffer behind an iterator."""
 
-    def __init__(self, limit: int, *, until_settled: bool) -> None:
+    def __init__(self, limit: int, *, until_settled: bool, on_standstill: OnRoom | None = None) -> None:
         """Make an empty buffer.
 
         Args:
             limit: deliveries it takes.
             until_settled: whether a delivery counts until it is settled, or only while it is buffered.
+            on_standstill: called when somebody waits for the next one and none can come, since all that may be handed
+                out is and nothing gets settled.
         """
         self.on_room: OnRoom | None = None
         self.closing = False
         self.limit = limit
         self._until_settled = until_settled
+        self._on_standstill = on_standstill
         self._buffer: deque[Delivery] = deque()
         self._handed_out = 0
         self._idle: anyio.Event | None = None
@@ -488,12 +493,16 @@ class QueueSubscriber:
                 return None
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
+            watch = self._watch_for_standstill()
             try:
                 await waiter
             except asyncio.CancelledError:
                 if waiter.done() and not waiter.cancelled() and self._buffer:
                     self._wake()  # it was meant for us; somebody else can have it
                 raise
+            finally:
+                if watch is not None:
+                    watch.cancel()
         delivery = self._buffer.popleft()
         if self._until_settled:
             self._handed_out += 1
@@ -502,6 +511,11 @@ class QueueSubscriber:
         delivery.since = asyncio.get_running_loop().time()
         delivery.source.started(delivery)
         return delivery
+
+    def _watch_for_standstill(self) -> asyncio.TimerHandle | None:
+        if self._on_standstill is None or not self._until_settled or self._handed_out < self.limit:
+            return None
+        return asyncio.get_running_loop().call_later(_STANDSTILL, self._on_standstill)
 
     def _wake(self) -> None:
         while self._waiters:

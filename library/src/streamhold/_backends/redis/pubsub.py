@@ -330,7 +330,10 @@ class RedisBackend:
         await self._subscriptions.stop_reading(_END_OF_READ)
         deadline = anyio.current_time() + self._options.close_timeout
         if not await self._subscriptions.wait_for_handlers(self._options.close_timeout):
-            self._log.warning("close: handlers did not finish in %g s", self._options.close_timeout)
+            self._log.warning(
+                "close: not settled within %g s, so handed back: %s",
+                self._options.close_timeout, "; ".join(self._subscriptions.unsettled()),
+            )  # fmt: skip
             self._subscriptions.abandon_handlers()
             await anyio.lowlevel.checkpoint()  # each hands its own event back
         left = self._subscriptions.hand_back()

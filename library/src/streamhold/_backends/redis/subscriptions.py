@@ -137,6 +137,16 @@ class Subscriptions:
             return True
         return False
 
+    def unsettled(self) -> list[str]:
+        """Where handlers have deliveries, or messages were handed out: topic and group, for the log."""
+        return sorted(
+            {
+                f"{attachment.place.topic} (group {attachment.group})"
+                for attachment in {*self._attachments(), *self._leaving}
+                if any(member.subscriber.busy() for member in attachment.members)
+            }
+        )
+
     def handles(self, task: asyncio.Task[Any] | None) -> bool:
         """Whether a task runs one of the handlers."""
         return any(subscriber.runs(task) for subscriber in self._subscribers())
