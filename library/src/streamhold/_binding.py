@@ -12,6 +12,7 @@ missing or half-written is an error that names the file.
 from __future__ import annotations
 
 import os
+import re
 import ssl
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -251,6 +252,9 @@ def load_binding(folder: str | os.PathLike[str]) -> Binding:
     )
 
 
+_HOST_AND_PORT = re.compile(r"[\w.-]+:\d+")
+
+
 def find_binding(environ: Mapping[str, str] | None = None) -> Path:
     """Find the folder that `connect()` without arguments reads.
 
@@ -332,7 +336,7 @@ def _read_from(folder: Path, source: Path, files: tuple[str, ...], optional: tup
         except FileNotFoundError as error:
             if file in optional and source.is_dir():
                 continue
-            raise BindingError(folder, _missing(folder, source, file)) from error
+            raise BindingError(folder, _missing(folder, source, files)) from error
         except NotADirectoryError as error:
             raise BindingError(folder, "expected a folder: the mount path of the binding Secret") from error
         except OSError as error:
@@ -344,11 +348,15 @@ def _read_from(folder: Path, source: Path, files: tuple[str, ...], optional: tup
     return found
 
 
-def _missing(folder: Path, source: Path, file: str) -> str:
+def _missing(folder: Path, source: Path, needed: tuple[str, ...]) -> str:
     if not source.is_dir():
-        return "the folder does not exist: mount the binding Secret of your CoordinationClient there"
-    entries = _listed(sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith("..")))
-    return f"the file {file} is missing (there: {entries}); a binding Secret written by the operator has it"
+        named = f" ({BINDING_VARIABLE} names it)" if os.environ.get(BINDING_VARIABLE) == str(folder) else ""
+        url = f"; for a server write redis://{folder}" if _HOST_AND_PORT.fullmatch(str(folder)) else ""
+        return f"the folder does not exist{named}: mount the binding Secret of your CoordinationClient there{url}"
+    entries = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith(".."))
+    missing = [file for file in needed if not (source / file).exists()]
+    what = f"the files {_listed(missing)} are" if len(missing) > 1 else f"the file {_listed(missing)} is"
+    return f"{what} missing (there: {_listed(entries)}); a binding Secret written by the operator has all of them"
 
 
 def _parse(folder: Path, text: str) -> _Settings:
