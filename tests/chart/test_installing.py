@@ -131,10 +131,11 @@ def test_case_o02_after_an_uninstall_the_commands_of_the_readme_let_objects_and_
     plane.kubectl("wait", "--for=delete", "namespace/shop", "--timeout=60s")
 
 
-@pytest.mark.timeout(150)  # the API server takes up to a minute to finish the deletion of a definition
 def test_without_keep_uninstalling_removes_the_definitions(plane: ControlPlane) -> None:
     said = install(plane, {"crds": {"keep": False}})
     assert "crds.keep is false" in said
+    # A definition that is deleted before it was established is finished with a growing delay, of minutes at last.
+    plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", *(f"crd/{plural}" for plural in PLURALS))
     plane.helm("uninstall", RELEASE, "--namespace", SYSTEM, "--wait")
     assert plane.kubectl("get", "crd", "--output", "name") == ""
 
