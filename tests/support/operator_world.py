@@ -178,6 +178,16 @@ class World:
         mine = [event for event in found["items"] if event["involvedObject"]["name"] == name]
         return sorted(mine, key=lambda event: int(event["metadata"]["resourceVersion"]))
 
+    def wait_reasons(self, namespace: str, name: str, expected: list[str]) -> None:
+        """Wait until the object's events have exactly these reasons; an event follows the status that it tells of."""
+
+        def told() -> bool:
+            reasons = [event["reason"] for event in self.events(namespace, name)]
+            assert reasons == expected
+            return True
+
+        eventually_sync(told, message=f"the events of {name}")
+
     def secret(self, namespace: str, name: str) -> dict[str, str] | None:
         """Return the entries of a Secret, decoded."""
         found = self.get("Secret", namespace, name)

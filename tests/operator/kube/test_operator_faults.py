@@ -118,7 +118,7 @@ def test_a_lasting_fault_is_retried_with_backoff_and_told_once(world: World, nam
     time.sleep(5)
     assert [str(entry) for entry in world.writes(since) if entry.namespace == namespace] == []
     assert _failures(world) - before < 12
-    assert [event["reason"] for event in world.events(namespace, "main")] == ["Unreachable"]
+    world.wait_reasons(namespace, "main", ["Unreachable"])
 
 
 def _failures(world: World) -> float:
@@ -425,5 +425,4 @@ def test_a_client_whose_connection_comes_back_is_ready_without_a_word_on_its_top
             world.wait_condition(kind, namespace, name, "ConnectionNotReady")
         world.patch("RedisConnection", namespace, "main", {"spec": {"suspend": False}})
         world.wait_ready("CoordinationClient", namespace, "app")
-    reasons = [event["reason"] for event in world.events(namespace, "app")]
-    assert reasons == ["Ready", *["ConnectionNotReady", "Ready"] * 2]
+    world.wait_reasons(namespace, "app", ["Ready", *["ConnectionNotReady", "Ready"] * 2])

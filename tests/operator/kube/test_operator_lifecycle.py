@@ -100,7 +100,7 @@ def test_each_object_gets_one_status_write_and_a_topic_that_gets_ready_at_once_n
         assert len([entry for entry in writes if entry.resource == resource]) == 1, [str(entry) for entry in writes]
     assert [entry.name for entry in writes if entry.resource == "streamtopics"] == []
     assert world.events(namespace, "orders") == []
-    assert [event["reason"] for event in world.events(namespace, "shop")] == ["Ready"]
+    world.wait_reasons(namespace, "shop", ["Ready"])
 
 
 def test_the_binding_secret_logs_in_and_grants_exactly_what_was_asked_for(world: World, namespace: str) -> None:
